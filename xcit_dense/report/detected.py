@@ -221,14 +221,15 @@ def draw_sides(image, picture, truth, names, colours) -> tuple:
             wrong.append('' if partner != NONE else 'duplicate' if image.match.again[place] else 'false positive')
     boxes = np.array([found['bbox'] for found in image.objects], float).reshape(-1, 4)
     boxes[:, 2:] += boxes[:, :2]
+    named = names if len(names) > 1 else ['']
     codes = [truth.annToRLE(found) if found.get('segmentation') else None for found in image.objects]
     left = draw_objects(picture, boxes, image.labels + len(names) * image.is_crowd,
-                        [*names, *(f'{name} (crowd)' for name in names)], [*colours, *colours],
+                        [*named, *(f'{name} (crowd)'.strip() for name in named)], [*colours, *colours],
                         partial(_mask, codes, picture.shape[:2]) if any(codes) else None, marks=marks)
     codes = image.prediction.get('masks')
     masks = None if codes is None else partial(_mask, [codes[place] for place in shown], picture.shape[:2])
     right = draw_objects(picture, np.asarray(image.prediction['bboxes'], float).reshape(-1, 4)[shown], guesses[shown],
-                         names, colours, masks, scores[shown], wrong)
+                         named, colours, masks, scores[shown], wrong)
     return left, right
 
 
