@@ -105,6 +105,7 @@ class Content:
         work_dir: The work dir of the training of the checkpoint, whose curves are drawn; None if unknown.
         colours: Colour by name of the class, (r, g, b) from 0 to 255, as in the pictures; empty if nothing is drawn in
             the colours of the classes.
+        sizes: Columns and rows of the table of objects by size, the smallest first; no rows if there is none.
     """
     task: str
     facts: list
@@ -116,6 +117,7 @@ class Content:
     notes: list = field(default_factory=list)
     work_dir: str | None = None
     colours: dict = field(default_factory=dict)
+    sizes: tuple = ((), ())
 
 
 def write_classes(path, content):
