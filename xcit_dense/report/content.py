@@ -105,6 +105,7 @@ class Content:
         work_dir: The work dir of the training of the checkpoint, whose curves are drawn; None if unknown.
         colours: Colour by name of the class, (r, g, b) from 0 to 255, as in the pictures; empty if nothing is drawn in
             the colours of the classes.
+        trained: The metrics on some training images, by the same names; empty if there are none.
         sizes: Columns and rows of the table of objects by size, the smallest first; no rows if there is none.
     """
     task: str
@@ -118,6 +119,7 @@ class Content:
     work_dir: str | None = None
     colours: dict = field(default_factory=dict)
     sizes: tuple = ((), ())
+    trained: dict = field(default_factory=dict)
 
 
 def write_classes(path, content):
