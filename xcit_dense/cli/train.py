@@ -42,7 +42,10 @@ def main(argv=None):
     parser.add_argument('--config-findings', choices=('stop', 'warn'),
                         help='stop at mistakes in the config or in --cfg-options, or warn and continue, in case the '
                         'check is wrong; an option that cannot have an effect is then ignored (default: stop)')
-    add_shared(parser, 'amp')
+    parser.add_argument('--seed', type=int, metavar='N', help='start of all random numbers, the same as --cfg-options '
+                        'randomness.seed=N; a run that continues with --resume keeps its own (default: another one in '
+                        'each run)')
+    add_shared(parser, 'device', 'amp')
     parser.add_argument('--compile', action='store_true', help='train the backbone with torch.compile')
     parser.add_argument('--auto-scale-lr', action='store_true',
                         help='scale the learning rate linearly with the total batch size of all processes')
@@ -58,6 +61,8 @@ def _run(args):
     if args.suggest:
         _suggest(args)
         return
+    if args.seed is not None:
+        args.cfg_options['randomness.seed'] = args.seed
     from ..config import options
     check_choices('--log', args.log, options.LOGGERS)
     options.check_loggers(args.log)
