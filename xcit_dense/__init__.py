@@ -39,7 +39,7 @@ __all__ = [
 ]
 #: The modules with these names, and those with hooks, loops and steps that configs name.
 _PUBLIC = ('models', 'archs', 'config.loading', 'export.exporting', 'predict.attention', 'predict.load')
-_REGISTERED = ('train', 'report.hooks', 'predict.drawing', 'predict.models')
+_REGISTERED = ('train', 'report.hooks', 'report.ending', 'predict.drawing', 'predict.models')
 
 
 @cache

@@ -62,12 +62,12 @@ OPTIONS = dict(
     train=(f'--work-dir w {OF_DATA} --launcher mpi --local_rank 2 --resume --overwrite --no-pretrained --data-findings '
            'warn --config-findings warn --amp --compile --auto-scale-lr --cfg-options c=3 --image-size 9 8 --epochs 7 '
            '--batch-size 6 --lr 0.5 --workers 4 --augment light --suggest --init-from i --val-loss --log tensorboard '
-           'mlflow --seed 3 --device cuda:1 --no-fit',
+           'mlflow --seed 3 --device cuda:1 --no-fit --patience 2',
            dict(READ_OF_DATA, image_size=[9, 8], epochs=7, batch_size=6, lr=0.5, workers=4, augment='light',
                 suggest='-', work_dir='w', launcher='mpi', local_rank=2, resume='auto', overwrite=True, init_from='i',
                 no_pretrained=True, data_findings='warn', config_findings='warn', amp=True, compile=True,
                 auto_scale_lr=True, cfg_options=['c=3'], val_loss=True, log=['tensorboard', 'mlflow'],
-                seed=3, device='cuda:1', no_fit=True)))
+                seed=3, device='cuda:1', no_fit=True, patience=2)))
 
 
 def read(line):

@@ -12,6 +12,7 @@ import traceback
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module, metadata
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,6 +26,7 @@ from yapf.yapflib import yapf_api
 
 from helpers.paths import ROOT
 from xcit_dense.compat import versions
+from xcit_dense.report import ending
 
 
 @dataclass
@@ -84,6 +86,7 @@ def without_waiting():
             patch.setattr(module, 'FormatCode', lambda text, **style: (text, True), raising=False)
         patch.setattr(base_dataset, 'gc', SimpleNamespace(collect=int))  # of all imports, for each data set
         patch.setattr(runner, 'collect_env', functools.cache(runner.collect_env))
+        patch.setattr(ending, 'plot_curves', lambda folder: Path(folder, 'curves.png'))
         patch.setattr(loops, 'time', SimpleNamespace(sleep=lambda seconds: None))  # 2 s before each pass over the data
         patch.setattr(versions, 'metadata', SimpleNamespace(  # searched for and read at each config
             version=version_or_error, PackageNotFoundError=metadata.PackageNotFoundError))

@@ -34,10 +34,11 @@ from helpers.runs import (
     whole_run,
 )
 from helpers.tools import as_in_a_process_of_its_own, environment
-from xcit_dense.config.options import add_hook, set_val_loss
+from xcit_dense.config.options import add_hook, set_best, set_val_loss
 from xcit_dense.errors import CheckpointError, ConfigError, DataError, Stopped
 from xcit_dense.report.hooks import close_loggers
 from xcit_dense.train.resuming import changed_settings, restore_training
+from xcit_dense.train.saving import VALIDATIONS
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 
@@ -317,10 +318,12 @@ def test_patience_and_the_best_score_are_those_of_before_the_stop(workers, stop,
     It neither takes a worse checkpoint for the best nor forgets where the best lies.
     """
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, workers, **{
-        'train_cfg.max_iters': 6, 'train_cfg.val_interval': 1, 'custom_hooks': [dict(type='EMAHook'), dict(
-            type='EarlyStoppingHook', monitor='mIoU', rule='greater', patience=2)],
-        'default_hooks.checkpoint': dict(save_best='mIoU', rule='greater')})
+        'train_cfg.max_iters': 6, 'train_cfg.val_interval': 1, 'custom_hooks': [dict(type='EMAHook')]})
+    set_best(cfg, patience=2)
     stop_after(stop, cfg, metrics := Metrics(1., 3., 2., 2., 1., 0.))
+    second = read_checkpoint(tmp_path / 'iter_2.pth')  # saved again with the best, after the validation
+    assert second['training']['early_stopping'] == [dict(best_score=3., wait_count=0)]
+    assert second['message_hub']['runtime_info'][VALIDATIONS] == [[1, 1.], [2, 3.]]
     train(cfg, metrics, At(5, die), resume=True)
     assert metrics.values == [1., 0.]
     assert [path.name for path in tmp_path.glob('best_*.pth')] == ['best_mIoU_iter_2.pth']

@@ -17,6 +17,7 @@ from helpers.paths import TINY_SEG_CONFIG
 from helpers.runs import At, Metrics, assert_same_run, die, make_config, short_config, train, whole_run
 from xcit_dense.errors import CheckpointError, ConfigError
 from xcit_dense.train import build_runner, saving
+from xcit_dense.train.saving import DenseCheckpointHook
 from xcit_dense.train.work_dirs import move_old_checkpoints, write_checkpoint
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 from xcit_dense.weights.files import Notes, checkpoints_in, damage, read_notes, write_notes
@@ -243,9 +244,17 @@ def test_the_best_checkpoint_goes_after_the_better_one_is_there(demo_data, tmp_p
     first, second = (f'best_mIoU_iter_{i}.pth' for i in (1, 3))  # as good is no better
     calls = [call[:2] for call in disk.calls if 'best' in call[1] or call == ('fsync', '.')]
     calls = list(dropwhile(lambda call: call[1] == '.', calls))  # of the config
-    assert calls == [(call, name) for best in (first, second) for call, name in (
-        ('fsync', f'{best}.*.part'), ('replace', f'{best}.*.part'), ('fsync', '.'), ('fsync', '.'))  # and the note
-        ] + [('unlink', first)]
+    # the last is that of the note
+    written = [[('fsync', f'{best}.*.part'), ('replace', f'{best}.*.part'), ('fsync', '.'), ('fsync', '.')]
+               for best in (first, second)]
+    assert calls == [*written[0], ('fsync', '.'), *written[1], ('unlink', first)]  # each validation is noted
+
+
+def test_where_nothing_was_found_the_best_stays():
+    """Mmdet then returns no metric for COCO."""
+    DenseCheckpointHook(save_best='coco/bbox_mAP').save_best_of(None, {'val/loss': 1.})
+    with pytest.raises(ConfigError, match='there is no metric coco/bbox_map'):
+        DenseCheckpointHook(save_best='coco/bbox_map', rule='greater').save_best_of(None, {'coco/bbox_mAP': 1.})
 
 
 def test_errors_of_writing_name_the_file_and_others_stay(tmp_path):

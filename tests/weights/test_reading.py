@@ -16,7 +16,8 @@ from safetensors import torch as safetensors_torch
 from helpers.models import Bomb, assert_equal, dense_state, save
 from helpers.weight_files import rejects
 from xcit_dense.errors import CheckpointError
-from xcit_dense.weights import fetch, find_state_dict, newest_checkpoint, read_checkpoint
+from xcit_dense.weights import best_checkpoint, fetch, find_state_dict, newest_checkpoint, read_checkpoint
+from xcit_dense.weights.files import Notes, write_notes
 from xcit_dense.weights.read import _ArrayReader
 
 
@@ -216,7 +217,7 @@ def test_newest_checkpoint(tmp_path):
     pointer = tmp_path / 'last_checkpoint'
     assert newest_checkpoint(tmp_path) == paths[10]
     pointer.write_text('/elsewhere/run/epoch_8.pth')
-    assert newest_checkpoint(tmp_path) == fetch(str(tmp_path)) == paths[8]
+    assert newest_checkpoint(tmp_path) == paths[8]
     pointer.write_text(' epoch_9.pth\n')
     assert newest_checkpoint(tmp_path) == paths[9]
     content = bytearray(paths[9].read_bytes())
@@ -229,6 +230,27 @@ def test_newest_checkpoint(tmp_path):
     assert newest_checkpoint(tmp_path) == best
     with rejects(f'intact checkpoint in {tmp_path}'):
         newest_checkpoint(tmp_path, to_resume=True)
+
+
+def test_the_best_checkpoint_of_a_work_dir_is_taken_and_named(tmp_path, capsys):
+    """The best is what the run noted, whatever else has such a name; without it, the newest."""
+    newest, best, other = (save(tmp_path / f'{name}.pth', dict(weights=torch.ones(1000)))
+                           for name in ('epoch_9', 'best_mIoU_epoch_8', 'best_of_others'))
+    os.utime(best, (1, 1))
+    assert best_checkpoint(tmp_path) == other  # of mmengine, which notes nothing: the newest
+    (tmp_path / 'last_checkpoint').write_text('epoch_9.pth')
+    for notes, wanted, why in (
+            (Notes('a', [newest.name], [best.name], 9), best, 'best of 9 validations: best_mIoU_epoch_8.pth'),
+            (Notes('a', [newest.name], ['gone.pth', best.name]), best, 'best: best_mIoU_epoch_8.pth'),
+            (Notes('a', [newest.name], ['gone.pth']), newest, 'newest, as gone.pth is missing or damaged: epoch_9.pth'),
+            (Notes('a', [newest.name]), newest, 'newest, as no best one was kept: epoch_9.pth')):
+        write_notes(tmp_path, notes)
+        capsys.readouterr()
+        assert fetch(str(tmp_path)) == wanted
+        assert capsys.readouterr().out.count(f'checkpoint of {tmp_path}: {why}\n') == 1
+    write_notes(tmp_path, Notes('a', [newest.name], [best.name], 9))
+    best.write_bytes(best.read_bytes()[:2000])
+    assert fetch(str(tmp_path)) == newest == newest_checkpoint(tmp_path, to_resume=True)
 
 
 @pytest.mark.parametrize('pointer', (b'\xff\xfe\x00', b'x' * 5000, b'a\0b.pth', b'', b'../epoch_9.pth'))

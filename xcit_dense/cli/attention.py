@@ -9,7 +9,7 @@ def main(argv=None):
     parser = Parser(description=__doc__)
     parser.add_argument('checkpoint', metavar='CHECKPOINT_OR_NAME',
                         help='a classifier, a DINO file, a detector or a segmentor: a path, a URL, a name from '
-                        'docs/models.md, or a work dir (its newest checkpoint)')
+                        'docs/models.md, or a work dir (its best checkpoint)')
     parser.add_argument('images', metavar='IMAGE_OR_FOLDER', help='an image, or a folder with images at any depth')
     parser.add_argument('--out', required=True, metavar='DIR',
                         help='output folder: for each image a drawing (.png) and its numbers (.npz)')

@@ -7,7 +7,7 @@ def main(argv=None):
     parser = Parser(description=__doc__)
     parser.add_argument('checkpoint', metavar='CHECKPOINT',
                         help='a classifier: the name of a published file, such as small_12_p16_224, a URL, a path, or '
-                        'a work dir (its newest checkpoint)')
+                        'a work dir (its best checkpoint)')
     parser.add_argument('images', metavar='IMAGE_OR_FOLDER', help='an image, or a folder with images at any depth')
     parser.add_argument('--out', default='classified.json', metavar='FILE',
                         help='JSON file for the classes and their probabilities (default: classified.json)')

@@ -123,7 +123,7 @@ def add_config_options(parser: ArgumentParser, checkpoint: bool = False):
     if checkpoint:
         parser.add_argument('checkpoint', metavar='CHECKPOINT',
                             help='weights of the whole model: a path, a URL, xcit://NAME from docs/models.md, or a '
-                            'work dir (its newest checkpoint)')
+                            'work dir (its best checkpoint)')
     parser.add_argument('--cfg-options', nargs='+', action='extend', metavar='KEY=VALUE',
                         help='change values of the config: a.b=value; write lists without spaces: a="[1,2]"')
 

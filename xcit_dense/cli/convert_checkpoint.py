@@ -9,7 +9,7 @@ from .common import Parser, add_shared, check_choices, run_tool
 def main(argv=None):
     """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
     parser = Parser(description=__doc__)
-    parser.add_argument('source', metavar='IN', help='a path, a URL, a work dir (its newest checkpoint), or '
+    parser.add_argument('source', metavar='IN', help='a path, a URL, a work dir (its best checkpoint), or '
                         'xcit://NAME from docs/models.md')
     parser.add_argument('out', nargs='?', metavar='OUT', help='file to write: .pth, .pt, .bin or .safetensors')
     parser.add_argument('--to', metavar='LAYOUT', help='layout of OUT: dense, official, timm or mmpretrain')

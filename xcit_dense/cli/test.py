@@ -75,8 +75,10 @@ def _run(args):
     from ..report.measure import test_at_sizes
     from ..ssl.features import load_features
     from ..train.runner import build_runner
-    from ..weights import read_checkpoint
+    from ..weights import fetch, read_checkpoint
     judged = '--knn' if args.knn else '--linear' if args.linear else None
+    if Path(args.checkpoint).is_dir():
+        args.checkpoint = str(fetch(args.checkpoint))  # so that everything names the file
     exported, sizes, at_least = is_exported(args.checkpoint), args.sizes or [], [*map(_parse_minimum, args.at_least)]
     _check_options(args, exported, judged)
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.work_dir,

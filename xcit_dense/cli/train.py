@@ -13,6 +13,7 @@ from .common import (
     add_shared,
     check_choices,
     data_options,
+    positive,
     run_tool,
     set_run_options,
     settings_of,
@@ -49,6 +50,8 @@ def main(argv=None):
     parser.add_argument('--compile', action='store_true', help='train the backbone with torch.compile')
     parser.add_argument('--auto-scale-lr', action='store_true',
                         help='scale the learning rate linearly with the total batch size of all processes')
+    parser.add_argument('--patience', type=positive, metavar='N', help='stop early, after N validations without a '
+                        'better one')
     parser.add_argument('--val-loss', action='store_true', help='also measure every loss on the validation data, in '
                         'the log and the curves; a validation takes about twice as long')
     parser.add_argument('--log', nargs='+', default=[], metavar='NAME', help='also log to tensorboard, wandb or mlflow '
@@ -110,6 +113,7 @@ def _run(args):
         options.add_hook(cfg, 'CompileHook')
     if args.auto_scale_lr:
         options.set_auto_scale_lr(cfg)
+    options.set_best(cfg, args.patience)
     if args.val_loss:
         options.set_val_loss(cfg)
     if args.log:

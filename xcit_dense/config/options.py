@@ -12,7 +12,7 @@ from mmengine.device import get_device
 from .._utils.machine import can_use_bfloat16
 from .._utils.text import type_name
 from ..data.datasets import LOADERS, datasets, dicts_in
-from ..data.evaluators import evaluators
+from ..data.evaluators import evaluators, key_metric
 from ..data.pipelines import loads_like_training
 from ..errors import ConfigError, SetupError
 from ..tasks import task_of
@@ -99,6 +99,28 @@ def check_loggers(names):
     missing = [name for name, spec in specs.items() if spec is None or spec.origin is None]
     if missing:
         raise SetupError(f'packages for --log are not installed: pip install {" ".join(missing)}')
+
+
+def set_best(cfg: Config, patience: int = None):
+    """Keep the best checkpoint of a training whose classes come from the data, unless the config says which to keep.
+
+    Args:
+        cfg: The config.
+        patience: Stop the training after so many validations without a better one.
+
+    Raises:
+        ConfigError: It cannot stop, as it validates nothing or nothing says by which metric.
+    """
+    key, saving = key_metric(cfg), (cfg.get('default_hooks') or {}).get('checkpoint') or {}
+    if key and saving and cfg.get('classes_from_data'):
+        saving.setdefault('save_best', key)
+    if patience and key is None:
+        raise ConfigError('--patience needs a metric, and ' + (
+            'this config has no validation' if cfg.get('val_cfg') is None else 'that of this config is unknown: name '
+            'it by --cfg-options default_hooks.checkpoint.save_best=NAME'))
+    if patience:  # as good is no better; and it counts a validation before the checkpoint is saved
+        add_hook(cfg, 'EarlyStoppingHook', monitor=key, rule=saving.get('rule'), patience=patience, min_delta=1e-6,
+                 priority='LOW')
 
 
 def set_auto_scale_lr(cfg: Config):

@@ -15,6 +15,32 @@ def evaluators(cfg: Config, loaders=LOADERS[1:]) -> list:
     return [pair for key in keys for pair in _metrics(cfg.get(key), key)]
 
 
+def key_metric(cfg: Config) -> str | None:
+    """Return the name of the metric that says how good a training is, or None if it is unknown.
+
+    It is what ``save_best`` names, else the main one of the first evaluator of the validation that has one here: mask
+    AP, or box AP without masks; mIoU; top-1.
+    """
+    named = ((cfg.get('default_hooks') or {}).get('checkpoint') or {}).get('save_best')
+    named = named[0] if isinstance(named, (list, tuple)) else named
+    if named and named != 'auto':
+        return named
+    for _, metric in evaluators(cfg, LOADERS[1:2]) if cfg.get('val_cfg') is not None else ():
+        kind, wanted = type_name(metric.get('type')), _listed(metric.get('metric', 'bbox'))
+        prefix, name = {
+            'CocoMetric': ('coco', next((f'{part}_mAP' for part in ('segm', 'bbox') if part in wanted), None)),
+            'IoUMetric': (None, 'mIoU' if 'mIoU' in _listed(metric.get('iou_metrics', 'mIoU')) else None),
+            'Accuracy': ('accuracy', None if metric.get('thrs') else f'top{min(_listed(metric.get("topk", 1)))}'),
+        }.get(kind, (None, None))
+        if name:
+            return '/'.join(filter(None, (metric.get('prefix') or prefix, name)))
+    return None
+
+
+def _listed(value):
+    return value if isinstance(value, (list, tuple)) else (value, )
+
+
 def limit_top_k(cfg: Config, count: int):
     """Drop top-k accuracies that are always 100 percent because there are only ``count`` classes.
 
@@ -24,7 +50,7 @@ def limit_top_k(cfg: Config, count: int):
         ks, kind = metric.get('topk'), metric.get('type')
         if ks is None or type_name(kind) != 'Accuracy':
             continue
-        ks = tuple(ks) if isinstance(ks, (list, tuple)) else (ks, )
+        ks = tuple(_listed(ks))
         if any(k >= count for k in ks) and ks != (1, ):
             metric['topk'] = tuple(k for k in ks if k < count) or (1, )
             print_log(f'{key}.topk = {metric["topk"]} instead of {ks}: there are only {count} classes',

@@ -31,7 +31,7 @@ def load(config, checkpoint=None, *, device=None, threshold: float = None, cfg_o
         config: The config of its training: a file, a name from `xcit_dense.list_models`, the work dir of a run, or a
             `mmengine.Config`. Or an exported file (``.onnx``), which accepts only ``threshold`` and ``runtime`` as
             further arguments.
-        checkpoint: Its weights: a path, an address, ``xcit://NAME``, or a work dir (its newest checkpoint). Optional
+        checkpoint: Its weights: a path, an address, ``xcit://NAME``, or a work dir (its best checkpoint). Optional
             if ``config`` is a work dir.
         device: For example ``'cuda:1'`` or ``'cpu'``. Default: the accelerator if there is one, otherwise the CPU.
         threshold: For a detector: objects with a lower score are dropped. Default: 0.3.

@@ -201,10 +201,12 @@ class DenseRunner(OpenRunner):
             resumed, weights = (self.loads_from, None) if self.resumes else (None, self.loads_from)
             if weights is not None:
                 # a missing file is an error before files of an earlier run are moved
-                fetch(str(weights), way_without(self.cfg, self._starts))
+                path = fetch(str(weights), way_without(self.cfg, self._starts))
+                if Path(weights).is_dir():
+                    self.loads_from = weights = str(path)
             run = resuming.run_of(self._resumed) if self._resumed else self._run
             self.notes = run_on_first(claim_work_dir, self.work_dir, resumed, run, weights)
-            run_on_first(publish_config, self._config_file, self.work_dir)
+            self.config_file = run_on_first(publish_config, self._config_file, self.work_dir)
             if self._sharding:
                 self._shard()
             return super().train()
@@ -234,7 +236,7 @@ class DenseRunner(OpenRunner):
     def resume(self, filename, *args, **kwargs):
         """Continue from a checkpoint: mmengine's state, and the position in the data and random numbers."""
         if self._resumed is None:
-            filename = str(fetch(str(filename)))  # a work dir means its newest checkpoint
+            filename = str(resuming.find_resumed(filename, self.work_dir))
             self._resumed = read_checkpoint(filename)
         checkpoint, self.loads_from, self.resumes = self._resumed, filename, True  # users may call this themselves
         self._run = resuming.run_of(checkpoint)

@@ -14,6 +14,12 @@ from ..errors import CheckpointError, ConfigError
 from ..weights.files import NOTES, POINTER, Notes, write_notes
 from .work_dirs import keep_others, named_errors
 
+#: What the state of a run has of its validations: pairs of the epoch or iteration and the value of the main metric.
+#: (The log shows what begins with ``val``.)
+VALIDATIONS = 'of_validations'
+#: How the names of the metrics begin that mmdet's metric for COCO returns.
+_COCO = 'coco/'
+
 
 @HOOKS.register_module()
 class DenseCheckpointHook(OpenCheckpointHook):
@@ -106,13 +112,12 @@ class DenseCheckpointHook(OpenCheckpointHook):
         self._write_notes()
         return there[:max(len(there) + 1 - self.max_keep_ckpts, 0)] if self.max_keep_ckpts > 0 else []
 
-    def _note_best(self, new, all_names):
+    def _note_best(self, new, all_names, validations):
         """Note the best checkpoints, one of which may be in another folder; return those to delete."""
         there = {*self.notes.best, *new}
-        self.notes.best = sorted(there & all_names)
-        if new:
-            self._write_notes()
-        return sorted(there - all_names)
+        self.notes.best, self.notes.validations = [name for name in all_names if name in there], validations
+        self._write_notes()
+        return sorted(there - {*all_names})
 
     def _write_notes(self):
         with named_errors(Path(self.out_dir, NOTES)):
@@ -133,6 +138,8 @@ class DenseCheckpointHook(OpenCheckpointHook):
         """Save the best checkpoint, then delete the previous ones; mmengine deletes them before it writes."""
         if not self.save_best:
             return
+        if not any(name.startswith(_COCO) for name in metrics) and self.key_indicators[0].startswith(_COCO):
+            return  # mmdet evaluates nothing where nothing was found
         unknown = [key for key in self.key_indicators if key not in (*metrics, 'auto')]
         if metrics and unknown:
             raise ConfigError(f'default_hooks.checkpoint.save_best: there is no metric {", ".join(unknown)}. Metrics: '
@@ -145,7 +152,8 @@ class DenseCheckpointHook(OpenCheckpointHook):
             super().save_best_of(runner, metrics)
             new = {os.path.basename(path) for path in self._best().values() if path}
             after = {key: path or before.get(key) for key, path in self._best().items()}
-            old = run_on_first(self._note_best, new, {os.path.basename(path) for path in after.values() if path})
+            old = run_on_first(self._note_best, new, [os.path.basename(path) for path in after.values() if path],
+                               len(hub.runtime_info.get(VALIDATIONS, ())))
         except CheckpointError as error:
             hub.runtime_info.clear()
             hub.runtime_info.update(infos)

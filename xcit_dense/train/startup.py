@@ -32,6 +32,7 @@ class StartupHook(Hook):
     """Logs `describe_run` when a training starts, on the first process: ``custom_hooks=[dict(type='StartupHook')]``."""
 
     priority = 'LOWEST'  # the other hooks have set up what is reported here
+    misfit = ''  # in what the config does not fit the data
 
     def before_train(self, runner):
         """Log the block, and problems of the schedule."""
@@ -48,9 +49,9 @@ class StartupHook(Hook):
             print_log(f'cannot find out whether the config fits the data: {first_line(error)}', logger='current')
             found = Look({}, [])
         lines = describe_fit(runner.cfg, found)
-        warnings = lines.pop('', None)
-        if warnings and runner.iter == 0:
-            print_log(warnings, logger='current', level=logging.WARNING)
+        self.misfit = lines.pop('', '')
+        if self.misfit and runner.iter == 0:
+            print_log(self.misfit, logger='current', level=logging.WARNING)
         runner.logger.info('\n' + describe_run(runner, lines))
 
 

@@ -190,6 +190,9 @@ def dump_config(cfg, file: Path):
 def publish_config(file: Path, work_dir):
     """Copy the config of a training from next to its log into its work dir, unless it would replace a user's file.
 
+    Returns:
+        Where the config is now.
+
     Raises:
         CheckpointError: The copy cannot be written.
     """
@@ -199,9 +202,11 @@ def publish_config(file: Path, work_dir):
             own.claim(file.name)
             with atomic_write(target) as part:
                 shutil.copyfile(file, part)
+        return target
     except OutputError:
         print_log(f'{target} was not written by a training and is kept; the config of this one is {file}',
                   logger='current')
+        return file
 
 
 def write_checkpoint(checkpoint, path, save):

@@ -9,7 +9,8 @@ from pathlib import Path
 from mmengine.logging import print_log
 
 from .._utils.files import atomic_write, lies_within
-from .._utils.text import first_line
+from .._utils.processes import is_first_process
+from .._utils.text import counted, first_line
 from ..errors import CheckpointError
 
 #: How a file begins that torch wrote before version 1.6; it is a pickle, but not every pickle is such a file.
@@ -69,13 +70,15 @@ def damage(path) -> str | None:
 class Notes:
     """The files that a run wrote into its work dir, and the only ones that it may delete: names, the oldest first.
 
-    A name is noted before its file is written, so a file may be missing.
+    A name is noted before its file is written, so a file may be missing. The best come in the order of ``save_best``.
     """
 
     #: An id of the run, which its checkpoints hold as ``run_id``.
     run: str
     checkpoints: list = field(default_factory=list)
     best: list = field(default_factory=list)
+    #: How many validations the best are the best of.
+    validations: int = 0
 
 
 def read_notes(work_dir) -> Notes | None:
@@ -153,6 +156,30 @@ def newest_checkpoint(work_dir, to_resume: bool = False) -> Path:
         print_log(f'{path} is damaged and skipped: {wrong}', logger='current', level=logging.WARNING)
     raise CheckpointError(f'no {"intact " if files else ""}checkpoint in {Path(work_dir).absolute()}. Use a checkpoint '
                           'file, or the work dir of a training run')
+
+
+def best_checkpoint(work_dir) -> Path:
+    """Return the best checkpoint of a work dir, or else its `newest_checkpoint`; a log line says which, and why.
+
+    The best is the one that the run noted, or of a run of plain mmengine, which notes nothing, the newest file whose
+    name begins with ``best_``.
+
+    Raises:
+        CheckpointError: There is none.
+    """
+    notes = read_notes(work_dir)
+    files = [Path(work_dir, name) for name in notes.best] if notes else sorted(
+        (path for path in checkpoints_in(work_dir) if path.name.startswith('best_')),
+        key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    found, why = next((path for path in files if path.is_file() and damage(path) is None), None), 'best'
+    if found and notes and notes.validations:
+        why = f'best of {counted(notes.validations, "validations")}'
+    elif not found:
+        found = newest_checkpoint(work_dir)
+        why = f'newest, as {files[0].name} is missing or damaged' if files else 'newest, as no best one was kept'
+    if is_first_process():
+        print_log(f'checkpoint of {work_dir}: {why}: {found.name}', logger='current')
+    return found
 
 
 def _pointed(work_dir):

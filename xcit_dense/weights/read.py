@@ -33,7 +33,7 @@ def read_checkpoint(source, map_location='cpu'):
     pickles of NumPy arrays that PaddlePaddle writes (``.pdparams``).
 
     Args:
-        source: A path, a work dir (its newest checkpoint), an ``https://`` address (kept in torch's
+        source: A path, a work dir (its best checkpoint), an ``https://`` address (kept in torch's
             cache), or ``xcit://NAME`` of `xcit_dense.weights.zoo`.
         map_location: As for `torch.load`.
 

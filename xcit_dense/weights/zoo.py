@@ -23,7 +23,7 @@ from .._utils.processes import is_first_of_machine
 from .._utils.text import did_you_mean, first_line
 from ..archs import arch_names
 from ..errors import CheckpointError
-from .files import CHECKPOINT_KINDS, kind_of_file, newest_checkpoint
+from .files import CHECKPOINT_KINDS, best_checkpoint, kind_of_file
 
 PREFIX = 'xcit://'
 _HOST = 'https://dl.fbaipublicfiles.com/xcit'
@@ -122,7 +122,7 @@ def fetch(source: str, instead: str = '') -> Path:
     address. Files in the cache are not downloaded again, so a filled cache needs no network.
 
     Args:
-        source: A path, a work dir (its newest checkpoint), an ``https://`` address, or ``xcit://NAME``
+        source: A path, a work dir (its best checkpoint), an ``https://`` address, or ``xcit://NAME``
             of `WEIGHTS`. ``http://`` is for servers on this machine only.
         instead: A sentence for the error on what to do without the file.
 
@@ -156,7 +156,7 @@ def fetch(source: str, instead: str = '') -> Path:
 def _local(source):
     path = Path(os.path.expanduser(source))
     if os.path.isdir(path):
-        return newest_checkpoint(path)
+        return best_checkpoint(path)
     if not os.path.isfile(path):
         raise CheckpointError(f'there is no file {path.absolute()}')
     return path

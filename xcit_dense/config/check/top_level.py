@@ -31,7 +31,8 @@ _OPTIONS = (
     (r'^(train_dataloader\.)?batch_size$', '--batch-size'),
     (r'^(\w+_dataloader\.(num|persistent)_workers|(num_)?workers)$', '--workers'), (r'(^|\.)data_root$', '--data-root'),
     (r'custom_hooks\.ValLossHook\b', '--val-loss'), (r'custom_hooks\.LoggersHook\b', '--log'),
-    (r'custom_hooks\.CompileHook\b', '--compile'), (r'optim_wrapper\.type$', '--amp'))
+    (r'custom_hooks\.EarlyStoppingHook\b', '--patience'), (r'custom_hooks\.CompileHook\b', '--compile'),
+    (r'optim_wrapper\.type$', '--amp'))
 
 
 def check_top_level(cfg) -> list:

@@ -1,0 +1,135 @@
+"""What the log of a training says of its validations, and at its end: the best, the files, and what to do next."""
+import shlex
+import time
+from contextlib import suppress
+from functools import reduce
+from pathlib import Path
+
+from mmengine.hooks import CheckpointHook, Hook
+from mmengine.registry import HOOKS
+from mmengine.runner import EpochBasedTrainLoop
+
+from .._utils.processes import is_first_process
+from .._utils.text import counted, first_line
+from ..compat.mmengine_private import built_train_loop
+from ..data.evaluators import key_metric
+from ..tasks import task_of
+from ..train.saving import VALIDATIONS
+from ..train.startup import StartupHook
+from .curves import plot_curves
+
+
+@HOOKS.register_module()
+class EndingHook(Hook):
+    """Logs a line for each validation and a block at the end, on the first process."""
+
+    priority = 'LOW'  # after the metrics are logged, and before a checkpoint is saved, which keeps the validations
+
+    def __init__(self):
+        self._key, self._start = None, None
+
+    def before_train_epoch(self, runner):
+        """Begin to measure time."""
+        self._start = self._start or (time.time(), runner.iter)
+
+    def after_val_epoch(self, runner, metrics=None):
+        """Log whether a validation is the best so far, and when the training will end."""
+        loop = built_train_loop(runner)  # None in a run that only validates
+        self._key = self._key or key_metric(runner.cfg) or next(iter(metrics or ()), None)
+        if loop is None or self._key not in (metrics or ()):
+            return
+        value, seen = float(metrics[self._key]), runner.message_hub.runtime_info.get(VALIDATIONS, [])
+        step = runner.epoch if isinstance(loop, EpochBasedTrainLoop) else runner.iter
+        runner.message_hub.update_info(VALIDATIONS, [*seen, [step, value]])
+        if is_first_process():
+            text = f'validation {len(seen) + 1}: {self._key} {value:.4g}{self._compared(runner, value, seen)}'
+            runner.logger.info('; '.join(filter(None, (text, self._expected_end(runner)))))
+
+    def after_train(self, runner):
+        """Log the block."""
+        if is_first_process():
+            runner.logger.info('\n' + self.describe_end(runner))
+
+    def describe_end(self, runner) -> str:
+        """Return a block of lines about a training that has ended: metrics, files, and the next commands."""
+        infos, cfg, loop = runner.message_hub.runtime_info, runner.cfg, runner.train_loop
+        seen, last = infos.get(VALIDATIONS), infos.get('last_ckpt')
+        by_epoch = isinstance(loop, EpochBasedTrainLoop)
+        done, length, unit = ((runner.epoch, loop.max_epochs, 'epochs') if by_epoch else
+                              (runner.iter, getattr(loop, 'max_iters', None), 'iterations'))
+        lines = {'trained': counted(done, unit) + (f', stopped before {length:,}' if length and done < length else '')}
+        if seen:
+            self._key = self._key or key_metric(cfg) or 'metric'
+            if best := self._best(runner, seen):
+                file = infos.get('best_ckpt') or infos.get(f'best_ckpt_{self._key}')
+                lines['best'] = f'{self._key} {_named(runner, best)}' + (
+                    f': {Path(file).name}' if file else
+                    f', not kept: --cfg-options default_hooks.checkpoint.save_best={self._key} keeps it')
+            lines['last'] = f'{self._key} {_named(runner, seen[-1])}' + (f': {Path(last).name}' if last else '')
+        elif last:
+            lines['last'] = Path(last).name
+        try:
+            lines['curves'] = _typed(plot_curves(runner.work_dir))
+        except Exception as error:  # of any type: a picture must not fail a training
+            lines['curves'] = f'not drawn: {first_line(error)}'
+        misfit = next((hook.misfit for hook in runner.hooks if isinstance(hook, StartupHook)), '')
+        width = max(map(len, lines))
+        return '\n'.join([*(f'{name:<{width}}  {text}' for name, text in lines.items()),
+                          *filter(None, [misfit]), *_next_commands(runner)])
+
+    def _compared(self, runner, value, seen):
+        """Compare the value of a validation with the best of those before."""
+        best = self._best(runner, seen)
+        if best is None:
+            return ''
+        change = ('as good as' if value == best[1] else f'{abs(value - best[1]):.4g} '
+                  + ('better than' if self._best(runner, [best, [0, value]]) != best else 'worse than'))
+        return f', {change} the best so far, {_named(runner, best)}'
+
+    def _best(self, runner, seen):
+        """Return the first of the best validations; None without any, or if nothing says which value is better."""
+        rule = ((runner.cfg.get('default_hooks') or {}).get('checkpoint') or {}).get('rule')
+        try:
+            better = CheckpointHook(save_best=self._key, rule=rule if isinstance(rule, str) else None).is_better_than
+        except ValueError:  # a metric that mmengine does not know
+            return None
+        return reduce(lambda a, b: b if better[self._key](b[1], a[1]) else a, seen) if seen else None
+
+    def _expected_end(self, runner):
+        done = runner.iter - self._start[1] if self._start else 0
+        left = runner.max_iters - runner.iter
+        if done <= 0 or left <= 0:
+            return ''
+        seconds = (time.time() - self._start[0]) / done * left
+        end, now = time.localtime(time.time() + seconds), time.localtime()
+        day = '%H:%M' if end[:3] == now[:3] else '%d %b %H:%M'
+        return f'expected end {time.strftime(day, end)}, in {counted(max(round(seconds / 60), 1), "minutes")}'
+
+
+def _named(runner, validation):
+    step, value = validation
+    unit = 'epoch' if isinstance(runner.train_loop, EpochBasedTrainLoop) else 'iteration'
+    return f'{value:.4g} at {unit} {step:,}'
+
+
+def _next_commands(runner):
+    """Return the commands that test the model and use it, as they are typed in the folder of this training."""
+    cfg, task = runner.cfg, task_of(runner.cfg)
+    config, folder = map(_typed, (getattr(runner, 'config_file', cfg.filename), runner.work_dir))
+    commands = []
+    if cfg.get('test_dataloader') is not None:
+        commands.append(['test', config, folder, *['--report'] * bool(task.recorder)])
+    image = 'IMAGES'
+    with suppress(Exception):  # of any type: data sets may be users' classes
+        image = _typed(runner.val_dataloader.dataset.get_data_info(0)['img_path'])
+    if task.predictor:
+        commands.append(['predict', config, folder, image, '--out', str(Path(folder, 'predictions'))])
+    elif task.recorder:
+        commands.append(['classify', folder, image, '--out', str(Path(folder, 'classified.json'))])
+    return ['next:', *(f'  python -m xcit_dense {shlex.join(command)}' for command in commands)] if commands else []
+
+
+def _typed(path):
+    """Return a path as one types it: relative to the working folder if it is in there."""
+    path = Path(path).absolute()
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
