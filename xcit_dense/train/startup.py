@@ -69,6 +69,7 @@ def describe_run(runner, facts=None) -> str:
         'weights': _weights(runner, model),
         **_steps(runner, wrappers),
         'schedule': _schedule(runner),
+        **({'length': runner.cfg.timed[0]['why']} if runner.cfg.get('timed') else {}),
         **({'fitted': _fitted(runner.cfg.fitted)} if 'fitted' in runner.cfg else {}),
         'training data': _data(runner.train_dataloader),
         **(facts or {}),
