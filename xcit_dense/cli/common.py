@@ -170,6 +170,8 @@ def add_settings_options(parser: ArgumentParser):
                         'Converted for segmentation configs, which count iterations')
     length.add_argument('--iterations', type=int, metavar='N', help='the same, in iterations. Converted to whole '
                         'epochs for the other configs, which count those')
+    length.add_argument('--minutes', type=finite, metavar='N', help='the longest training that takes N minutes on this '
+                        'machine, from the start of the command to its end; measured before it begins')
     add_shared(group, 'batch-size', 'workers')
     group.add_argument('--lr', type=finite, metavar='RATE', help='learning rate; it is not scaled with the batch size')
     group.add_argument('--augment', choices=('light', 'strong'), help='replace the augmentation of the config: light '

@@ -76,6 +76,7 @@ def describe_run(runner, facts=None) -> str:
         'weights': _weights(runner, model),
         **_steps(runner, wrappers),
         'schedule': _schedule(runner),
+        **({'length': runner.cfg.timed[0]['why']} if runner.cfg.get('timed') else {}),
         'training data': _data(runner.train_dataloader),
         **(facts or {}),
         'validation data': _data(runner.val_dataloader) if runner.val_loop is not None else 'none',
