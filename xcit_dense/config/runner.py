@@ -1,4 +1,4 @@
-"""Lets any config train with the runner, loops and hooks of this package, where it has none or mmengine's plain ones."""
+"""Lets any config train with the runner, loops and hooks of this package, where it has none or mmengine's own."""
 import logging
 import os
 
@@ -49,8 +49,10 @@ def use_our_runner(cfg: Config, trains: bool = True):
     if refused or saving and not _use_ours(saving, HOOKS):
         _warn(f'default_hooks.checkpoint = {type_name(saving.get("type"))}', f'{_UNSAVED}, and files of another run in '
               'the work dir may be replaced', refused)
-    if not any(type_name(hook.get('type')) == 'StartupHook' for hook in cfg.get('custom_hooks') or ()):
-        hooks.setdefault('startup', dict(type='StartupHook'))
+    custom = {type_name(hook.get('type')) for hook in cfg.get('custom_hooks') or ()}
+    for name, hook in (('startup', 'StartupHook'), ('ending', 'EndingHook')):
+        if hook not in custom:
+            hooks.setdefault(name, dict(type=hook))
     cfg.default_hooks = hooks
     for backend in (cfg.get('visualizer') or {}).get('vis_backends') or ():
         _use_ours(backend, VISBACKENDS)
