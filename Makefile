@@ -62,10 +62,10 @@ $(READY): requirements.txt $(FORKS) setup.py
 	@$(PY) -c 'import cv2, mmdet, mmseg, pycocotools, torchvision, xcit_dense' || { echo "error: $(VENV) does not work, for the reason above. Fix that and run make setup again."; exit 1; }
 	@touch $@
 
-# --amp: mixed precision where the processor or the GPU has it
+# --amp: mixed precision where the processor or the GPU has it; --no-fit: the data is made for the recipe
 demo: setup
 	$(PY) tools/make_demo_data.py $(DEMO)/data
-	$(PY) tools/train.py $(CONFIG) --data-root $(DATA) --work-dir $(DEMO) --overwrite --amp \
+	$(PY) tools/train.py $(CONFIG) --data-root $(DATA) --work-dir $(DEMO) --overwrite --amp --no-fit \
 		--cfg-options randomness.seed=0
 	$(PY) tools/test.py $(CONFIG) $(DEMO) --data-root $(DATA) --work-dir $(DEMO) --report $(DEMO)/report $(SHOW) \
 		--at-least $(METRIC)

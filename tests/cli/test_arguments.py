@@ -49,24 +49,25 @@ OPTIONS = dict(
              dict(cfg_options=['a=1'], iterations=5, images=6, amp=True, pretrained=True, out='o', overwrite=True)),
     plot_curves=('--out o --overwrite', dict(out='o', overwrite=True)),
     predict=('--cfg-options a=1 --score-thr 0.5 --ids-from i --frame-labels --image-size 9 8 --dtype bfloat16 --tile 7 '
-             '--overlap 0.5 --overwrite',
+             '--overlap 0.5 --device cuda --overwrite',
              dict(cfg_options=['a=1'], score_thr=0.5, ids_from='i', frame_labels=True, image_size=[9, 8],
-                  dtype='bfloat16', tile=7, overlap=0.5, overwrite=True)),
+                  dtype='bfloat16', tile=7, overlap=0.5, device='cuda', overwrite=True)),
     test=(f'--work-dir w {OF_DATA} --launcher slurm --local-rank 3 --show-dir s --at-least a=1 b=2 --cfg-options c=3 '
           '--size 9 --crop-ratio 0.5 --image-size 7 --dtype bfloat16 --runtime openvino --report r --tta --coco-eval '
-          'hotcoco --knn 5 --batch-size 6 --workers 4 --overwrite',
+          'hotcoco --knn 5 --batch-size 6 --workers 4 --device cpu --overwrite',
           dict(READ_OF_DATA, work_dir='w', launcher='slurm', local_rank=3, show_dir='s', at_least=['a=1', 'b=2'],
                cfg_options=['c=3'], size=9, crop_ratio=0.5, image_size=[7], dtype='bfloat16', runtime='openvino',
-               report='r', tta=True, coco_eval='hotcoco', knn=5, batch_size=6, workers=4, overwrite=True)),
+               report='r', tta=True, coco_eval='hotcoco', knn=5, batch_size=6, workers=4, device='cpu',
+               overwrite=True)),
     train=(f'--work-dir w {OF_DATA} --launcher mpi --local_rank 2 --resume --overwrite --no-pretrained --data-findings '
            'warn --config-findings warn --amp --compile --auto-scale-lr --cfg-options c=3 --image-size 9 8 --epochs 7 '
-           '--batch-size 6 --lr 0.5 --workers 4 --augment light --suggest --init-from i --val-loss --no-fit '
-           '--patience 2 --log tensorboard mlflow',
+           '--batch-size 6 --lr 0.5 --workers 4 --augment light --suggest --init-from i --val-loss --log tensorboard '
+           'mlflow --seed 3 --device cuda:1 --no-fit --patience 2',
            dict(READ_OF_DATA, image_size=[9, 8], epochs=7, batch_size=6, lr=0.5, workers=4, augment='light',
                 suggest='-', work_dir='w', launcher='mpi', local_rank=2, resume='auto', overwrite=True, init_from='i',
                 no_pretrained=True, data_findings='warn', config_findings='warn', amp=True, compile=True,
-                auto_scale_lr=True, cfg_options=['c=3'], val_loss=True, no_fit=True, patience=2,
-                log=['tensorboard', 'mlflow'])))
+                auto_scale_lr=True, cfg_options=['c=3'], val_loss=True, log=['tensorboard', 'mlflow'],
+                seed=3, device='cuda:1', no_fit=True, patience=2)))
 
 
 def read(line):
@@ -108,6 +109,7 @@ def test_values_that_options_may_have():
         source='in', out='out.pth', to='timm', which='teacher', inspect=False, overwrite=True)
     for line, name, wanted in (
             ('train c --resume a.pth', 'resume', 'a.pth'), ('train c --suggest a.py', 'suggest', 'a.py'),
+            ('check_data c --data d', 'data_root', 'd'), ('measure c --data d', 'data_root', 'd'),
             ('test c w --report', 'report', ''),  # in the work dir
             ('benchmark --images 32X33 32x32', 'images', [(32, 33), (32, 32)]), ('benchmark --batch 1', 'batch', 1),
             ('test c w --sizes 160 224', 'sizes', [160, 224]), ('test c w --knn', 'knn', 20),
@@ -125,7 +127,7 @@ REJECTED = dict(
               '--images 64, --images 31x32, --images 32x31, --images 32x32x3',
     classify='--top 0, --crop-ratio nan', export='one_too_many',
     make_demo_data='--train x, --size 1.5', measure='--iterations 0, --iterations x, --images -1, --images x',
-    predict='--score-thr nan, --tile 1.5, --overlap inf, one_too_many',
+    predict='--score-thr nan, --tile 1.5, --device gpu, --overlap inf, one_too_many',
     test='--knn 0, --linear 1.5, --knn --linear, --size 64.5, --sizes 64 x, --sizes 160 224 --size, --crop-ratio nan, '
          '--launcher x',
     train='--lr x, --lr inf, --val-share nan, --launcher x, --data-findings x, --config-findings x, --local_rank x')

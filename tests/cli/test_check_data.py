@@ -76,7 +76,7 @@ def test_boxes_only_are_for_a_detector_without_masks(root, tmp_path):
     done = run_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'out', '--drop',
                     tmp_path / 'clean', check=False)
     for words in (str(stopped.value), done.stdout):
-        assert 'detector without masks: fasterrcnn_xcit_s12_p16_custom' in words
+        assert 'detector without masks: fasterrcnn_xcit_n12_p16_small' in words
     assert 'no annotation would be left' in done.stdout and not (tmp_path / 'clean').exists()
 
 

@@ -6,12 +6,16 @@ from argparse import ArgumentParser, Namespace
 from types import SimpleNamespace
 
 import pytest
+import torch
+from mmengine.device import get_device
+from mmengine.device import utils as device_utils
 
 from benchmarks import cells, growth, report
 from helpers.paths import TINY_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.cli import common
 from xcit_dense.config.loading import load_config
+from xcit_dense.errors import ConfigError
 from xcit_dense.train import runner as runner_module
 from xcit_dense.train import work_dirs
 
@@ -19,6 +23,10 @@ from xcit_dense.train import work_dirs
 @pytest.fixture
 def ran(monkeypatch, demo_data, tmp_path):
     """A function that runs the train tool without the training, and gives the config and what was done before."""
+
+    for name in ('a.pth', 'run/epoch_1.pth', f'work_dirs/{TINY_CONFIG.stem}/epoch_1.pth'):  # to resume
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        torch.save(dict(meta={}, optimizer={}), tmp_path / name)
 
     def run(*args, check=True):
         found = SimpleNamespace(cfg=None, done=[], loaded=[])
@@ -48,6 +56,29 @@ def test_what_is_missing_may_have_been_read_by_another_option(option, word, conf
     with pytest.raises(SystemExit):
         parser.parse_args()
     assert f'{option} reads every word after it, including {config}:' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('name, before, after', (
+    ('cpu', '2,3', '-1'), ('cuda:1', None, '1'), ('cuda:1', '2,3', '3'), ('cuda:1', 'GPU-a,GPU-b', 'GPU-b'),
+    ('cuda:2', '2,3', '-1'), ('cuda', '2,3', '2,3'), (None, '2,3', '2,3')))
+def test_a_device_is_what_cuda_shows(name, before, after, monkeypatch):
+    monkeypatch.setattr(device_utils, 'DEVICE', 'npu')
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: os.environ['CUDA_VISIBLE_DEVICES'] != '-1')
+    monkeypatch.setenv('CUDA_VISIBLE_DEVICES', before or '')
+    if after == '-1' and name != 'cpu':
+        with pytest.raises(ConfigError, match='--device cuda:2: torch finds no such GPU'):
+            common.use_device(name)
+    else:
+        common.use_device(name)
+    assert os.environ['CUDA_VISIBLE_DEVICES'] == after and get_device() == ('cpu' if name == 'cpu' else 'npu')
+    with pytest.raises(ConfigError, match='set CUDA_VISIBLE_DEVICES instead'):
+        common.use_device('cuda:0', 'pytorch')
+
+
+def test_seed_and_device_of_a_training(ran, monkeypatch):
+    monkeypatch.setattr(device_utils, 'DEVICE', 'npu')
+    assert ran('--seed', '3', '--device', 'cpu').cfg.randomness.seed == 3 and get_device() == 'cpu'
+    assert 'randomness.seed' in ran('--seed', '-1', check=False).tool.stdout
 
 
 @pytest.mark.parametrize('args, resume, load_from, overwrite', (

@@ -57,9 +57,14 @@ def test_what_cannot_be_suggested(demo_data, class_folders, call_tool):
     assert code == 1 and 'detectors and segmentors' in said
 
 
-def test_the_look_stands_at_the_start_of_a_run_and_names_the_way_out(nuclei, tmp_path):
-    said = run_tool('train.py', TINY_CONFIG, '--data-root', nuclei, '--work-dir', tmp_path / 'run', '--cfg-options',
-                    'train_cfg.max_epochs=1', 'param_scheduler.1.end=1', 'train_cfg.val_interval=5').stdout
-    assert 'may not fit the data' in said and 'max_per_img' in said and '--suggest' in said
+def test_the_look_stands_at_the_start_of_a_run_and_check_data_says_the_same(nuclei, tmp_path, call_tool):
+    options = '--data-root', nuclei, '--cfg-options', 'train_cfg.max_epochs=1', 'param_scheduler.1.end=1', \
+        'train_cfg.val_interval=5'
+    said = run_tool('train.py', TINY_CONFIG, '--work-dir', tmp_path / 'run', *options).stdout
+    assert 'may not fit the data' in said and 'max_per_img' in said
     block = said.partition('\nversions ')[2]
-    assert '\nobjects ' in block and '\nanchors ' in block
+    assert '\nfitted ' in block and '\nobjects ' in block and '\nanchors ' in block
+    code, checked = call_tool('check_data.py', TINY_CONFIG, '--out', tmp_path / 'checked', *options)
+    lines = checked.partition('\nfitted: ')[2].partition('\n0 errors')[0]
+    lines = lines.replace('\nobjects: ', '\n').replace('\nanchors: ', '\n')
+    assert code == 0 and 'may not fit the data' in lines and all(line in said for line in lines.splitlines())

@@ -53,13 +53,16 @@ def test_classes_keep_the_order_of_the_file_as_mmdet_does(root):
         take_classes(load_config(SMALL_CONFIG, data_root=root))
 
 
-def test_classes_reach_heads_and_data_sets():
+def test_classes_reach_heads_and_data_sets(capsys):
     dataset = dict(type='CocoDataset', metainfo=dict(old=1))
     cfg = Config(dict(
         model=dict(backbone=dict(num_classes=1), rpn_head=dict(num_classes=1), num_classes=7, roi_head=dict(bbox_head=[
             dict(type='A', num_classes=7), dict(type='B', num_classes=7, inner=dict(num_classes=7))])),
         **{loader: dict(dataset=dict(dataset)) for loader in LOADERS}))
     set_classes(cfg, ['a', 'background', 'c'], category_ids=(9, 0, 4))
+    assert 'num_classes=7 in the config is replaced by 3, the number' in capsys.readouterr().out
+    set_classes(cfg, ['a', 'background', 'c'], category_ids=(9, 0, 4))
+    assert not capsys.readouterr().out  # it is that of the data
     assert [head['num_classes'] for head in heads_of_classes(cfg.model)] == [3] * 4
     assert cfg.model.backbone.num_classes == cfg.model.rpn_head.num_classes == 1
     for loader in LOADERS:

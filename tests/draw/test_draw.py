@@ -161,13 +161,24 @@ def test_a_worse_object_within_a_better_one_keeps_its_box():
 def test_marked_objects_stand_out_also_under_better_ones():
     boxes = [[60, 60, 120, 120], [180, 60, 240, 120]]
     plain, drawn = draw(boxes, [1, 1]), draw(boxes, [1, 1], marks=['', 'missed'])
-    assert not area_of(plain, ALARM) and not area_of(drawn[:, :150], ALARM) and area_of(drawn[:, 150:], ALARM) > 800
+    assert not area_of(plain, BLACK) and not area_of(drawn[:, :150], BLACK) and area_of(drawn[:, 150:], BLACK) > 400
     boxes, masks = [[60, 60, 160, 160]] * 2, [box_mask(60, 60, 160, 160)] * 2
-    alarm = (draw(boxes, [1, 1], masks, [0.9, 0.5], ['', 'duplicate']) == ALARM).all(2)
+    alarm = (draw(boxes, [1, 1], masks, [0.9, 0.5], ['', 'duplicate']) == BLACK).all(2)
     assert alarm[100, 50:62].any() and alarm[100, 158:170].any() and alarm[158:170, 100].any()
     boxes[0] = [50, 40, 170, 180]  # and not only their chips, where the better mask is larger
     drawn = draw(boxes, [1, 1], [box_mask(*boxes[0]), masks[1]], [0.9, 0.5], ['', 'duplicate'])
-    assert (drawn[120:130, 55:65] == ALARM).all(2).any(1).all()
+    assert (drawn[120:130, 55:65] == BLACK).all(2).any(1).all()
+
+
+def test_the_mark_of_a_small_object_is_around_it_and_one_class_has_no_name():
+    box = [[100, 100, 110, 110]]
+    drawn = draw(box, [0], marks=['missed'])
+    assert (drawn[100:111, 100:111] == paper()[0, 0]).all()
+    assert [tuple(drawn[105, x]) for x in (111, 112, 113, 114)] == [COLOURS[0], WHITE, BLACK, BLACK]
+    drawn = draw_objects(paper(), box, [0], [''], COLOURS, marks=['missed'])
+    found = chip('missed', text_size(drawn), BLACK, 320, framed=True)
+    assert (np.lib.stride_tricks.sliding_window_view(drawn, found.shape)[:, :, 0] == found).all((2, 3, 4)).any()
+    assert not area_of(draw_objects(paper(), box, [0], [''], COLOURS), COLOURS[0]) > 40  # only its box
 
 
 @pytest.mark.parametrize('box', ((0, 0, 30, 30), (290, 210, 320, 240), (150, 0, 170, 240), (-50, -50, 400, 400),

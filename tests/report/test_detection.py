@@ -108,6 +108,23 @@ def test_everything_adds_up(run):
     order = [(row.values['mistakes'], row.values['missed']) for row in images]
     assert order == sorted(order, reverse=True)
     assert '0.3' in content.confusion.rule and '0.5' in content.confusion.rule
+    _, sizes = content.sizes
+    assert all(sum(row.values[key] for row in sizes) == totals[key]
+               for key in ('objects', 'found', 'missed', 'wrong_class'))
+    assert [row.values['share'] for row in sizes] == [100 * row.values['missed'] / row.values['objects']
+                                                      for row in sizes]
+
+
+def test_objects_are_grouped_by_size(tmp_path):
+    """Here the smallest is missed, and the largest is taken for another class; a crowd region does not count."""
+    boxes = [(50. * place, 0., 10. * place, 10. * place) for place in range(1, 5)]
+    file = write_truth(tmp_path, [[*((0, *box) for box in boxes), (0, 0., 60., 50., 50., True)]])
+    found = [(int(place == 3), *box, 0.9) for place, box in enumerate(boxes) if place]
+    content = evaluated([metric_of(file, metric='bbox')], [sample(1, found)]).content
+    rows = [(row.name, *(row.values[key] for key in ('objects', 'found', 'wrong_class', 'missed', 'share')))
+            for row in content.sizes[1]]
+    assert rows == [('10 to 10', 1, 0, 0, 1, 100), ('20 to 20', 1, 1, 0, 0, 0), ('30 to 30', 1, 1, 0, 0, 0),
+                    ('40 to 40', 1, 0, 1, 0, 0)]
 
 
 BOX, NEAR, FAR = (10., 10., 20., 20.), (12., 10., 20., 20.), (60., 60., 20., 20.)

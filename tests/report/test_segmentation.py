@@ -185,6 +185,9 @@ def test_facts_name_what_was_tested(tmp_path, monkeypatch):
     assert facts['labelled pixels'] == '1; those with the label 255 do not count' and 'torch' in facts['versions']
     assert 'merged' in facts['test-time augmentation']
     assert content.work_dir == str(tmp_path / 'run')
+    torch.save(dict(state_dict={}), tmp_path / 'run/iter_8.pth')
+    content = Run([sample([[0]], [[0]])], [IoUMetric()], cfg=dict(load_from=str(tmp_path / 'run'))).content
+    assert dict(content.facts)['checkpoint'] == 'run/iter_8.pth'
     content = Run([sample([[0]], [[0]])], [IoUMetric()], cfg=dict(load_from='elsewhere/iter_4.pth')).content
     assert content.work_dir is None and 'test-time augmentation' not in dict(content.facts)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from helpers.models import official_state, save
-from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.paths import SMALL_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import At, die
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.options import add_hook
@@ -97,6 +97,16 @@ def test_weights_with_their_number(started, tmp_path):
     found = sum(not name.startswith('fpn') for name in wanted)
     assert block['weights'].startswith(f'backbone: {found} of {len(wanted)} tensors from {path}')
     assert block['weights'].endswith('the rest random')
+
+
+def test_few_images_from_random_weights_name_the_published_ones(started, monkeypatch):
+    runner, block, _ = started(SMALL_CONFIG)
+    assert block['weights'] == ('all random; with so few images, ImageNet weights of this backbone usually help: '
+                                '--init-from xcit://nano_12_p16_384_dist (a download of about 12 MB)')
+    state = torch.get_rng_state()
+    assert 'MB' in lines_of(runner)['weights'] and torch.equal(state, torch.get_rng_state())
+    monkeypatch.setattr(startup, '_FEW', len(runner.train_dataloader.dataset))
+    assert lines_of(runner)['weights'] == 'all random'
 
 
 def test_weights_of_a_resumed_run(trained, started, tmp_path):

@@ -1,4 +1,5 @@
 """Check the data set of a config: print every problem, count the classes, draw a contact sheet."""
+import copy
 import json
 from pathlib import Path
 
@@ -30,8 +31,7 @@ def _run(args):
     from ..data import check
     from ..data.classes import own_colours
     from ..data.datasets import LOADERS, datasets
-    cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.out,
-                      pretrained=False)
+    cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.out)
     with OwnFiles(args.out, 'check_data', args.overwrite) as own:
         own.claim('findings.json', *(f'{dataset.name}.png' for dataset in datasets(cfg, LOADERS)))
         reports = check.check_data_sets(cfg, use_cache=not args.no_cache)
@@ -47,6 +47,8 @@ def _run(args):
     if args.drop:
         _write_dropped(cfg, reports, args.drop, args.overwrite)
     errors = sum(finding.severity == check.ERROR for finding in findings)
+    if not errors:
+        _show_fit(copy.deepcopy(cfg), args.cfg_options)
     numbers = (counted(errors, 'errors'), counted(len(findings) - errors, 'warnings'))
     message = f'{" and ".join(numbers)}; the list is in {file}'
     if errors or findings and args.strict:
@@ -63,6 +65,18 @@ def _show(reports, folder, palette):
         if count := check.draw_contact_sheet(report, sheet, names_of_classes, palette):
             print(f'  contact sheet of {counted(count, "images")}: {sheet}')
         print()
+
+
+def _show_fit(cfg, options):
+    """Print what a training with this config says about the fit when it starts."""
+    from ..config.fit import describe_fit, look
+    from ..config.fit.fitting import fit, fits_itself
+    from ..config.length import process_count
+    if fits_itself(cfg):
+        fit(cfg, given=options or ())
+    size = (cfg.get('train_dataloader') or {}).get('batch_size')
+    for name, text in describe_fit(cfg, look(cfg, images=size and size * process_count())).items():
+        print(f'{name}: {text}\n' if name else f'{text}\n')
 
 
 def _check_classes(cfg, name, findings):

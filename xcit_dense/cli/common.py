@@ -71,8 +71,7 @@ def run_tool(run, args):
     try:
         for words in _ABOUT_ITSELF:
             warnings.filterwarnings('ignore', words, module='mmseg')
-        from .. import register
-        register()
+        use_device(getattr(args, 'device', None), getattr(args, 'launcher', 'none'))
         stop_as_usual()
         if 'cfg_options' in args:
             args.cfg_options = _read_config_options(args.cfg_options, args.config)
@@ -90,6 +89,31 @@ def run_tool(run, args):
     leave_group()  # after the exception, whose traceback holds the runner
     if code:
         sys.exit(code)
+
+
+def use_device(name: str | None, launcher: str = 'none'):
+    """Import the frameworks and run everything on ``cpu``, ``cuda`` or ``cuda:N``; on None, on a GPU if there is one.
+
+    mmengine decides when it is imported, by the GPUs that CUDA shows; its parts and ours ask it, or CUDA.
+
+    Raises:
+        ConfigError: There is no such GPU, or several processes would share one.
+    """
+    _, _, number = (name or '').partition(':')
+    if number and launcher != 'none':
+        raise ConfigError(f'--device {name} is for one process: with --launcher, set CUDA_VISIBLE_DEVICES instead')
+    seen = [gpu for gpu in os.environ.get('CUDA_VISIBLE_DEVICES', '').split(',') if gpu]
+    if name == 'cpu' or number:
+        chosen = [number] if number and not seen else seen[int(number):][:1] if number else []
+        os.environ['CUDA_VISIBLE_DEVICES'] = ''.join(chosen) or '-1'
+    from .. import register
+    register()
+    import torch
+    from mmengine.device import utils
+    if name == 'cpu':
+        utils.DEVICE = 'cpu'  # it may have found another kind, such as Apple's
+    elif name and not torch.cuda.is_available():
+        raise ConfigError(f'--device {name}: torch finds no such GPU. Omit it, or use --device cpu')
 
 
 def add_config_options(parser: ArgumentParser, checkpoint: bool = False):
@@ -121,7 +145,8 @@ def add_data_options(parser: ArgumentParser):
     """Add the options that say where the data is, and which part of it to use."""
     group = parser.add_argument_group('data', 'The layout of the data folder is recognised; the other options say '
                                       'what it does not show. Paths are relative to the data folder, or absolute.')
-    group.add_argument('--data-root', metavar='DIR', help='folder of the data set, for all data loaders and evaluators')
+    group.add_argument('--data-root', '--data', metavar='DIR', help='folder of the data set, for all data loaders and '
+                       'evaluators')
     for part, words in (('train', 'training'), ('val', 'validation'), ('test', 'test')):
         group.add_argument(f'--{part}-images', metavar='DIR', help=f'folder of the {words} images')
         group.add_argument(f'--{part}-annotations', metavar='PATH', help=f'annotation file of the {words} images, or '
@@ -145,6 +170,8 @@ def add_settings_options(parser: ArgumentParser):
                         'Converted for segmentation configs, which count iterations')
     length.add_argument('--iterations', type=int, metavar='N', help='the same, in iterations. Converted to whole '
                         'epochs for the other configs, which count those')
+    length.add_argument('--minutes', type=finite, metavar='N', help='the longest training that takes N minutes on this '
+                        'machine, from the start of the command to its end; measured before it begins')
     add_shared(group, 'batch-size', 'workers')
     group.add_argument('--lr', type=finite, metavar='RATE', help='learning rate; it is not scaled with the batch size')
     group.add_argument('--augment', choices=('light', 'strong'), help='replace the augmentation of the config: light '
@@ -168,6 +195,12 @@ def _values(args, kind):
     return kind(**{field.name: getattr(args, field.name) for field in fields(kind)})
 
 
+def _device(text):
+    if re.fullmatch(r'cpu|cuda(:\d+)?', text):
+        return text
+    raise ArgumentTypeError(f'must be cpu, cuda or cuda:N, got {text!r}')
+
+
 #: Options that several tools have, by their names without dashes: what `add_shared` gives to argparse.
 SHARED = {
     'amp': dict(action='store_true', help='train in mixed precision: on a GPU in float16 with loss scaling, on a CPU '
@@ -186,6 +219,8 @@ SHARED = {
                   'float32)'),
     'runtime': dict(choices=('onnxruntime', 'openvino'), help='runtime for an exported file, .onnx (default: '
                     'onnxruntime)'),
+    'device': dict(type=_device, metavar='DEVICE', help='cpu, cuda (a GPU) or cuda:N, the GPU with the number N from 0 '
+                   '(default: a GPU if there is one)'),
     'overwrite': dict(action='store_true', help='also replace files that this tool did not write; its own are always '
                       'replaced')}
 

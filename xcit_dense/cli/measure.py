@@ -11,7 +11,8 @@ def main(argv=None):
     """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
     parser = Parser(description=__doc__)
     add_config_options(parser)
-    parser.add_argument('--data-root', required=True, metavar='DIR', help='a data set in the layout of the config')
+    parser.add_argument('--data-root', '--data', required=True, metavar='DIR', help='a data set in the layout of the '
+                        'config')
     parser.add_argument('--iterations', type=positive, default=3, metavar='N', help='training iterations (default: 3)')
     parser.add_argument('--images', type=positive, default=4, metavar='N', help='images to evaluate (default: 4)')
     add_shared(parser, 'amp')

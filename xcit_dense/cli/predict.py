@@ -5,7 +5,7 @@ from argparse import SUPPRESS
 from .common import Parser, add_config_options, add_shared, finite, run_tool
 
 #: Options for what is fixed in an exported file.
-_OF_CHECKPOINTS = '--cfg-options', '--image-size', '--dtype', '--amp'
+_OF_CHECKPOINTS = '--cfg-options', '--image-size', '--device', '--dtype', '--amp'
 
 
 def main(argv=None):
@@ -17,7 +17,7 @@ def main(argv=None):
     if exported:
         parser.usage = '%(prog)s MODEL.onnx IMAGES --out DIR [options]; an exported file needs no CONFIG'
         parser.add_argument('checkpoint', metavar='MODEL.onnx', help='file that `export` wrote')
-        parser.set_defaults(config=None, cfg_options=None, image_size=None, dtype='float32')
+        parser.set_defaults(config=None, cfg_options=None, image_size=None, device=None, dtype='float32')
         if given := [word for word in words if word.partition('=')[0] in _OF_CHECKPOINTS]:
             parser.error(f'{given[0]} is only for checkpoints: it cannot change an exported file')
     else:
@@ -43,7 +43,7 @@ def main(argv=None):
     parser.add_argument('--overlap', type=finite, metavar='SHARE', help='smallest share of a tile that the next tile '
                         'also covers (default: 0.2)')
     if not exported:
-        add_shared(parser, 'image-size', 'dtype')
+        add_shared(parser, 'image-size', 'device', 'dtype')
     add_shared(parser, 'runtime', 'overwrite')
     if exported:
         parser.add_argument('more', nargs='*', help=SUPPRESS)

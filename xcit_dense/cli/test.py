@@ -37,7 +37,7 @@ def main(argv=None):
     parser.add_argument('--coco-eval', choices=('pycocotools', 'hotcoco'), default='pycocotools', help='what evaluates '
                         'COCO metrics; hotcoco computes the same figures in much less time and memory, and needs pip '
                         'install hotcoco (default: pycocotools)')
-    add_shared(parser, 'image-size', 'batch-size', 'workers', 'dtype', 'runtime')
+    add_shared(parser, 'image-size', 'batch-size', 'workers', 'device', 'dtype', 'runtime')
     size = parser.add_mutually_exclusive_group()
     size.add_argument('--size', type=int, metavar='PIXELS', help='classifiers: side of the crop '
                       '(default: that of the config)')

@@ -1,6 +1,7 @@
 """Train the model of a config, on the GPU if there is one."""
 import os
 import sys
+import time
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from .common import (
 def main(argv=None):
     """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
     parser = Parser(description=__doc__)
+    parser.set_defaults(started=time.monotonic())  # for --minutes
     add_config_options(parser)
     add_settings_options(parser)
     add_run_options(parser)
@@ -43,7 +45,10 @@ def main(argv=None):
     parser.add_argument('--config-findings', choices=('stop', 'warn'),
                         help='stop at mistakes in the config or in --cfg-options, or warn and continue, in case the '
                         'check is wrong; an option that cannot have an effect is then ignored (default: stop)')
-    add_shared(parser, 'amp')
+    parser.add_argument('--seed', type=int, metavar='N', help='start of all random numbers, the same as --cfg-options '
+                        'randomness.seed=N; a run that continues with --resume keeps its own (default: another one in '
+                        'each run)')
+    add_shared(parser, 'device', 'amp')
     parser.add_argument('--compile', action='store_true', help='train the backbone with torch.compile')
     parser.add_argument('--auto-scale-lr', action='store_true',
                         help='scale the learning rate linearly with the total batch size of all processes')
@@ -61,6 +66,8 @@ def _run(args):
     if args.suggest:
         _suggest(args)
         return
+    if args.seed is not None:
+        args.cfg_options['randomness.seed'] = args.seed
     from ..config import options
     check_choices('--log', args.log, options.LOGGERS)
     options.check_loggers(args.log)
@@ -75,6 +82,7 @@ def _run(args):
     from ..data.layouts import folder_of_training
     from ..report.hooks import close_loggers
     from ..ssl.teacher import check_teacher
+    from ..train.minutes import set_minutes
     from ..train.resuming import find_resumed, source_of
     from ..train.runner import build_runner
     from ..train.work_dirs import check_work_dir
@@ -96,10 +104,11 @@ def _run(args):
     check_evaluators(cfg, ('val_dataloader', ), args.data_findings)
     check_before_training(cfg, args.data_findings)
     take_classes(cfg, on_findings=args.data_findings)
-    if args.resume:
-        use_fit(cfg, read_checkpoint(find_resumed(source_of(args.resume, None), cfg.work_dir)), trains=True)
+    if cfg.get('resume'):
+        resumed = find_resumed(source_of(cfg.resume, cfg.get('load_from')), cfg.work_dir)
+        use_fit(cfg, read_checkpoint(resumed), trains=True)
     elif not args.no_fit and fits_itself(cfg):
-        fit(cfg, settings_of(args), args.cfg_options or ())
+        fit(cfg, settings_of(args), (*(args.cfg_options or ()), *(['train_cfg'] if args.minutes else [])))
     if args.amp:
         options.set_amp(cfg)
     if args.compile:
@@ -113,6 +122,8 @@ def _run(args):
     if args.log:
         options.add_hook(cfg, 'LoggersHook', loggers=args.log)
     with explained(cfg):
+        if args.minutes is not None and not args.resume:
+            set_minutes(cfg, args.minutes, args.started, args.cfg_options or ())
         runner = build_runner(cfg)
         try:
             runner.train()
@@ -128,8 +139,9 @@ def _suggest(args):
     from ..config.loading import find_config, load_config
     from ..data.classes import take_classes
     from ..data.datasets import LOADERS, check_data
-    if args.resume:
-        raise ConfigError('--suggest does not train, so there is nothing to resume: omit --suggest or --resume')
+    if args.resume or args.minutes is not None:
+        option, what = ('--resume', 'resume') if args.resume else ('--minutes', 'measure')
+        raise ConfigError(f'--suggest does not train, so there is nothing to {what}: omit --suggest or {option}')
     path = None if args.suggest == '-' else Path(args.suggest).expanduser()
     if path and os.path.lexists(path) and not args.overwrite:
         raise OutputError(f'{path} already exists: give another name, or --overwrite to replace it')

@@ -1,9 +1,10 @@
-"""What is replaced inside the frameworks while they run: mmdet's COCO evaluation, and a step of torch's compiler."""
+"""What is replaced inside the frameworks while they run: mmdet's COCO evaluation, a step of torch's compiler, yapf."""
 import sys
 from contextlib import contextmanager
 from functools import partial
 
 import torch
+from mmengine.config import config
 
 #: The names by which mmdet's COCO metrics find the class that evaluates: in this process, and with ``use_mp_eval`` in
 #: several.
@@ -44,3 +45,19 @@ def keep_sizes_dynamic():
         return
     if not torch.version.hip:
         lowerings[torch.ops.aten.convolution_backward.default] = aten_convolution_backward_fallback
+
+
+def format_configs_once():
+    """Let mmengine format the text of a config once, and not for each file, log and checkpoint it is written to."""
+    formatted, kept = getattr(config, 'FormatCode', None), {}
+    if formatted is None:  # the fork of mmengine, which looks it up in yapf
+        return
+
+    def format_code(text, **style):  # the style is always the same
+        if text not in kept:
+            if len(kept) == 4:  # configs of one run
+                kept.clear()
+            kept[text] = formatted(text, **style)
+        return kept[text]
+
+    config.FormatCode = format_code

@@ -48,10 +48,7 @@ def set_length(cfg: Config, length: int, unit: str, epoch_length: int = None):
     """
     if not isinstance(length, int) or length < 1:
         raise ConfigError(f'--{unit} must be a whole number of at least 1, got {length}')
-    key = next((key for key in UNITS if (cfg.get('train_cfg') or {}).get(key)), None)
-    if key is None:
-        raise ConfigError(f'--{unit}: the train_cfg of this config has neither max_epochs nor max_iters. Set the '
-                          'length of its loop with --cfg-options train_cfg.KEY=N')
+    key = length_key(cfg, unit)
     if UNITS[key] != unit:
         length, unit = _converted(cfg, length, unit), UNITS[key]
     before = cfg.train_cfg[key]
@@ -59,6 +56,23 @@ def set_length(cfg: Config, length: int, unit: str, epoch_length: int = None):
         return
     iterations = None if unit == 'iterations' else epoch_length or _iterations_of_epoch(cfg)
     _Stretch(before, length, unit, iterations).apply(cfg, key)
+
+
+def length_key(cfg: Config, option: str) -> str:
+    """Return the key of ``train_cfg`` that has the length of a training.
+
+    Args:
+        cfg: The config.
+        option: The name of the option that changes the length.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    key = next((key for key in UNITS if (cfg.get('train_cfg') or {}).get(key)), None)
+    if key is None:
+        raise ConfigError(f'--{option}: the train_cfg of this config has neither max_epochs nor max_iters. Set the '
+                          'length of its loop with --cfg-options train_cfg.KEY=N')
+    return key
 
 
 class _Stretch:

@@ -18,6 +18,7 @@ from ..tasks import packages_of
 from .check import Hint, check_config, find_new_keys, find_numbers, tell
 from .check.top_level import files_of
 from .options import drop_pretrained, set_data_root
+from .runner import use_our_runner
 from .settings import apply_settings, drop_settings_of_workers
 
 #: Suffixes of model files, which users pass as the config by mistake.
@@ -35,7 +36,7 @@ def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=N
             `xcit_dense.data.layouts`.
         data: `DataOptions`: the other options about the data.
         settings: `xcit_dense.config.settings.Settings`: image size, length of the run and so on.
-        tested: The settings are only for a test: the training part of the config does not change.
+        tested: The settings are only for a test, by our runner: the training part of the config does not change.
         work_dir: Output folder of the run; by default that of the config, or ``work_dirs/NAME`` for a config ``NAME``.
             Converted annotations are written to its subfolder ``data``.
         data_dir: Another folder for converted annotations: that of the training that is tested or resumed.
@@ -47,7 +48,8 @@ def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=N
             ``load_from`` of the config. A run that starts from ``init_from`` does not load the weights of parts: every
             ``init_cfg`` of type ``Pretrained`` is removed. If the config itself has both ``load_from`` and
             ``init_from``, ``load_from`` takes precedence.
-        check: Check the whole config with `check_config`, not only the options and numbers.
+        check: For a training: use our runner, and check the whole config with `check_config`, not only the options and
+            numbers.
         findings: What to do about mistakes in the config: 'stop' raises an error, 'warn' logs them and continues
             without the options that cannot have an effect. The default is ``config_findings`` of the config, which
             this argument sets.
@@ -88,6 +90,8 @@ def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=N
     starts = cfg.get('init_from') and not cfg.get('load_from')
     if (starts or not pretrained) and 'model' in cfg:
         drop_pretrained(cfg.model)
+    if check or tested:
+        use_our_runner(cfg, trains=check)
     if check:
         check_config(cfg, wrong.values(), findings)
     else:

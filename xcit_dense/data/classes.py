@@ -6,6 +6,7 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.logging import print_log
 
+from .._utils.processes import is_first_of_any_launcher
 from .._utils.text import counted, listed
 from ..draw.classes import class_colours
 from ..errors import DataError
@@ -24,6 +25,8 @@ _OTHER_CLASSES = ('rpn_head', 'backbone', 'semantic_head')
 _OTHER_CLASSES_TYPES = ('FusedSemanticHead', 'STDCHead')
 #: The backbone whose own classifier is the classifier of the model.
 _CLASSIFIER = 'XCiTClassifier'
+#: The number of classes in the configs of this package: of COCO, ADE20k and ImageNet, and none.
+_OF_RECIPES = 80, 150, 1000, 0
 
 
 def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2], on_findings: str = 'stop'):
@@ -107,7 +110,12 @@ def set_classes(cfg: Config, classes, **metainfo):
     for dataset in datasets(cfg, LOADERS):
         dataset['metainfo'] = dict(classes=tuple(classes), palette=class_colours(classes), **metainfo)
 
-    for head in heads_of_classes(cfg.model):
+    heads = [*heads_of_classes(cfg.model)]
+    given = {head.get('num_classes') for head in heads} - {len(classes), None, *_OF_RECIPES}
+    if given and is_first_of_any_launcher():
+        print_log(f'num_classes={listed(map(str, given))} in the config is replaced by {len(classes)}, the number of '
+                  'classes in the data: classes_from_data is True', logger='current')
+    for head in heads:
         head['num_classes'] = len(classes)
     for part in dicts_in(cfg.get('data_preprocessor') or {}):  # mmengine puts it into the model
         if 'num_classes' in part:
@@ -196,7 +204,8 @@ def _classes_of_folders(dataset, names_file, known, on_findings, ignored):
     highest, first = max(labels, default=-1), maps.first
     if not names:
         names = tuple(str(label) for label in range(first, highest + 1) if label not in maps.skipped)
-        print_log(f'no {names_file}: the classes are the labels {first} to {highest} in {folder}', logger='current')
+        print_log(f'no {names_file}: the classes are the labels {first} to {highest} in {folder}. If one of them means '
+                  '"no class" (void, border), --ignore-label LABEL leaves it out', logger='current')
     if len(names) < 2:
         _report(f'the label maps in {folder} have {"only one class" if names else "no class"}, but segmentation '
                 f'needs at least two. A pixel is the number of its class from {first}; {IGNORED} is ignored. If '

@@ -2,6 +2,7 @@
 import inspect
 import logging
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, MutableMapping
 from importlib import import_module
@@ -230,6 +231,14 @@ def datasets(cfg: Config, loaders) -> list:
         for number, dataset in enumerate([dataset for dataset in found if dataset.name == name]):
             dataset.name = f'{name}.{number}'
     return found
+
+
+def of_same_size(names: str, cfg: Config) -> str:
+    """Return a text about ``*_custom`` configs; if a config is a small one, or based on it, with the small ones."""
+    if not re.search(r'_small\.py$', cfg.text or cfg.filename or '', re.M):
+        return names
+    return names.replace('_xcit_s12_p16_custom', '_xcit_n12_p16_small').replace('xcit_s12_p16_custom',
+                                                                                'xcit_n12_p8_small')
 
 
 def is_elsewhere(part) -> bool:

@@ -39,13 +39,14 @@ def draw_objects(picture, boxes, labels, names, colours, masks=None, scores=None
         picture: RGB (H, W, 3) uint8.
         boxes: (n, 4): x1 y1 x2 y2 in pixels.
         labels: Class number of each object.
-        names: The classes.
+        names: The classes; one that is ``''`` is not written.
         colours: Their colours, from `class_colours`.
         masks: Sequence of n masks (H, W); or, where all may not fit into memory, a function from the index of an object
             to its mask; or None.
         scores: Score of each object, or None.
-        marks: For each object ``''``, or a word that is written before its name in the colour of an alarm, such as
-            ``missed``, ``wrong`` or ``duplicate``; or None. The box of a marked object is over all masks.
+        marks: For each object ``''``, or a word that is written before its name in white on black, such as ``missed``,
+            ``wrong`` or ``duplicate``; or None. A marked object has a frame in white and black, which no class has
+            together, around it: nothing of it is under the frame, and the frame is over all masks.
         size: Size of the names in pixels. Default: it depends on the size of the picture.
 
     Returns:
@@ -75,14 +76,16 @@ def draw_objects(picture, boxes, labels, names, colours, masks=None, scores=None
         if not again[index] or marks[index]:
             _draw_box(drawn, boxes[index], hues[index], line, marks[index])
     first = sorted(range(len(labels)), key=lambda index: (not marks[index], again[index], -areas[index] * worth[index]))
-    chips = []
+    named, chips = [], []
     for index in first:
         name = names[labels[index]] if 0 <= labels[index] < len(names) else f'class {labels[index]}'
-        if marks[index]:
-            name = f'{marks[index]}: {name}'
-        chips.append(chip(name, size, ALARM if marks[index] else hues[index], min(width, 18 * size),
-                          '' if scores is None else f'{float(scores[index]):.2f}', bool(marks[index])))
-    places = place(boxes[first], [found.shape[1::-1] for found in chips], (height, width))
+        name = ': '.join(filter(None, (marks[index], name)))
+        if scores is not None or name:
+            named.append(index)
+            chips.append(chip(name, size, BLACK if marks[index] else hues[index], min(width, 18 * size),
+                              '' if scores is None else f'{float(scores[index]):.2f}', bool(marks[index])))
+    frames = np.outer([4 * line * bool(marks[index]) for index in named], (-1, -1, 1, 1)).reshape(-1, 4)
+    places = place(boxes[named] + frames, [found.shape[1::-1] for found in chips], (height, width))
     for found, corner in zip(chips, places, strict=True):
         if corner:
             paste(drawn, found, *corner)
@@ -110,10 +113,11 @@ def _draw_mask(drawn, picture, mask, colour, line):
 def _draw_box(picture, box, colour, line, mark):
     x1, y1, x2, y2 = (int(round(value)) for value in box)
     line = min(line, max(min(x2 - x1, y2 - y1) // 8, 1))
-    if mark:
-        cv2.rectangle(picture, (x1 - line, y1 - line), (x2 + line, y2 + line), WHITE, 4 * line)
-        cv2.rectangle(picture, (x1 - line, y1 - line), (x2 + line, y2 + line), ALARM, 3 * line)
-    cv2.rectangle(picture, (x1, y1), (x2, y2), colour, line)
+    if not mark:
+        cv2.rectangle(picture, (x1, y1), (x2, y2), colour, line)
+    for ring in range(4 * line) if mark else ():  # from the object outwards
+        cv2.rectangle(picture, (x1 - 1 - ring, y1 - 1 - ring), (x2 + 1 + ring, y2 + 1 + ring),
+                      (colour, WHITE, BLACK, BLACK)[ring // line], 1)
 
 
 def draw_map(picture, labels, names, colours, ignored=(255, ), named: bool = True) -> np.ndarray:

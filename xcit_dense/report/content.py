@@ -12,6 +12,7 @@ from .._utils.text import counted, first_line, printable
 from ..predict.classes import test_dataset
 from ..predict.reading import ImageReader, picture_of
 from ..train.startup import versions
+from ..weights import fetch
 
 #: How many of the worst images are drawn.
 MOST_PICTURES = 24
@@ -104,6 +105,8 @@ class Content:
         work_dir: The work dir of the training of the checkpoint, whose curves are drawn; None if unknown.
         colours: Colour by name of the class, (r, g, b) from 0 to 255, as in the pictures; empty if nothing is drawn in
             the colours of the classes.
+        trained: The metrics on some training images, by the same names; empty if there are none.
+        sizes: Columns and rows of the table of objects by size, the smallest first; no rows if there is none.
     """
     task: str
     facts: list
@@ -115,6 +118,8 @@ class Content:
     notes: list = field(default_factory=list)
     work_dir: str | None = None
     colours: dict = field(default_factory=dict)
+    sizes: tuple = ((), ())
+    trained: dict = field(default_factory=dict)
 
 
 def write_classes(path, content):
@@ -239,7 +244,8 @@ class Recorder:
         root = getattr(self.dataset, 'data_root', None)
         data = [counted(len(self.dataset), 'images')] + [counted(len(self.classes), 'classes')] * bool(self.classes)
         is_merged = 'module' in (self.runner.cfg.get('model') or {})  # the model is in one that merges
-        return [('checkpoint', near(tested_file(self.runner) or 'none: random weights')),
+        file = tested_file(self.runner)
+        return [('checkpoint', near(fetch(file) if file and os.path.isdir(file) else file or 'none: random weights')),
                 ('config', near(self.runner.cfg.filename or 'made in memory')),
                 ('test data', ' of '.join(data) + (f', in {near(root)}' if root else '')),
                 *[('test-time augmentation', 'predictions of several views of each image, merged')] * is_merged, *more,

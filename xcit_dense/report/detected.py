@@ -134,13 +134,15 @@ class Objects:
         rows: Id and `Image.figures` of all images, the worst first.
         worst: `Image` of the worst, the worst first.
     """
+    #: Groups of objects by size, with as many objects each.
+    groups = 4
 
     def __init__(self, labels, kept: int):
         self._labels, self._kept, size = labels, kept, len(labels)
         self.confusion = np.zeros((size + 1, size + 1), np.int64)
         self.objects, self.images_of = np.zeros(size, np.int64), np.zeros(size, np.int64)
         self.crowds, self.rows, self.worst = 0, [], []
-        self._guesses, self._scores, self._right = [], [], []
+        self._guesses, self._scores, self._right, self._sizes = [], [], [], []
 
     def count(self, images):
         """Count images: pairs of annotations and prediction, by the id of the image."""
@@ -158,6 +160,20 @@ class Objects:
         return [best_of(scores[part], right[part] > 0, int(objects))
                 for part, objects in zip(parts, self.objects, strict=True)]
 
+    def by_size(self) -> list:
+        """Return the figures of groups of objects by size, smallest first: pairs of least and largest side, figures."""
+        sides, fates = (np.concatenate(part) for part in zip(*self._sizes or [(np.zeros(0), np.zeros(0))], strict=True))
+        if not len(sides):
+            return []
+        edges, found = np.unique(np.quantile(sides, np.linspace(0, 1, self.groups + 1))), []
+        group = np.searchsorted(edges[1:-1], sides, side='right')
+        for place in np.unique(group):
+            missed, mistaken, right = np.bincount(fates[group == place], minlength=3).tolist()
+            found.append(((sides[group == place].min(), sides[group == place].max()), dict(
+                objects=missed + mistaken + right, found=right, wrong_class=mistaken, missed=missed,
+                share=100 * missed / (missed + mistaken + right))))
+        return found
+
     def _count(self, image):
         number, objects, prediction = image
         objects = [found for found in objects if found['category_id'] in self._labels]
@@ -174,11 +190,12 @@ class Objects:
         np.add.at(self.objects, labels[~is_crowd], 1)
         self.images_of[np.unique(labels[~is_crowd])] += 1
         self.crowds += int(is_crowd.sum())
-        figures = self._confuse(labels, is_crowd, found, guesses, scores >= SCORE)
+        figures = self._confuse(labels, is_crowd, found, guesses, scores >= SCORE,
+                                boxes[:, 2:].prod(1)**0.5)
         self.rows.append((number, figures))
         return Image(number, objects, labels, is_crowd, prediction, found, figures)
 
-    def _confuse(self, labels, is_crowd, found, guesses, is_sure):
+    def _confuse(self, labels, is_crowd, found, guesses, is_sure, sides):
         taken = is_sure & (found.of_any >= 0)
         without = is_sure & (found.of_any == NONE)
         missed = ~is_crowd
@@ -186,6 +203,9 @@ class Objects:
         np.add.at(self.confusion, (labels[found.of_any[taken]], guesses[taken]), 1)
         np.add.at(self.confusion[-1], guesses[without], 1)
         np.add.at(self.confusion[:, -1], labels[missed], 1)
+        fates = np.zeros(len(labels), int)
+        fates[found.of_any[taken]] = 1 + (labels[found.of_any[taken]] == guesses[taken])
+        self._sizes.append((sides[~is_crowd], fates[~is_crowd]))
         right = int((labels[found.of_any[taken]] == guesses[taken]).sum())
         mistaken, false, missed = int(taken.sum()) - right, int(without.sum()), int(missed.sum())
         return dict(mistakes=missed + mistaken + false, objects=right + mistaken + missed, found=right, missed=missed,
@@ -221,14 +241,15 @@ def draw_sides(image, picture, truth, names, colours) -> tuple:
             wrong.append('' if partner != NONE else 'duplicate' if image.match.again[place] else 'false positive')
     boxes = np.array([found['bbox'] for found in image.objects], float).reshape(-1, 4)
     boxes[:, 2:] += boxes[:, :2]
+    named = names if len(names) > 1 else ['']
     codes = [truth.annToRLE(found) if found.get('segmentation') else None for found in image.objects]
     left = draw_objects(picture, boxes, image.labels + len(names) * image.is_crowd,
-                        [*names, *(f'{name} (crowd)' for name in names)], [*colours, *colours],
+                        [*named, *(f'{name} (crowd)'.strip() for name in named)], [*colours, *colours],
                         partial(_mask, codes, picture.shape[:2]) if any(codes) else None, marks=marks)
     codes = image.prediction.get('masks')
     masks = None if codes is None else partial(_mask, [codes[place] for place in shown], picture.shape[:2])
     right = draw_objects(picture, np.asarray(image.prediction['bboxes'], float).reshape(-1, 4)[shown], guesses[shown],
-                         names, colours, masks, scores[shown], wrong)
+                         named, colours, masks, scores[shown], wrong)
     return left, right
 
 

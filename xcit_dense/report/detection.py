@@ -29,6 +29,8 @@ _IMAGES = (Column('mistakes', 'mistakes', explanation='missed objects, wrong cla
            Column('wrong_class', 'wrong class', explanation='objects with a prediction of another class'),
            Column('false_positives', 'false positives', explanation='predictions without an object; a second '
                   'prediction of the same object is one'))
+_SIZES = (*(column for key in ('objects', 'found', 'wrong_class', 'missed') for column in _IMAGES if column.key == key),
+          Column('share', 'missed (%)', 1, 'share of the objects of this size that are missed'))
 
 
 class DetectionRecorder(Recorder):
@@ -86,7 +88,8 @@ class DetectionRecorder(Recorder):
         return Content('detection', self._facts(objects), metrics, (columns, rows),
                        (_IMAGES, [Row(self._path_of(watch, number), values) for number, values in objects.rows]),
                        confusion, self.pictures((self._path_of(watch, image.id), image) for image in objects.worst),
-                       notes, self.work_dir(), dict(zip(names, colours, strict=True)))
+                       notes, self.work_dir(), dict(zip(names, colours, strict=True)),
+                       (_SIZES, [Row(f'{low:.3g} to {high:.3g}', values) for (low, high), values in objects.by_size()]))
 
     def _count(self, watch, ids):
         """Count all images of an evaluation, and how many of them have not been tested."""

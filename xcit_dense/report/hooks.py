@@ -28,6 +28,7 @@ from ..train.resuming import kept_random_state
 from .content import tell_classes, write_classes, write_confusion
 from .loggers import KINDS
 from .page import draw_confusion, write_page
+from .trained import compare_with_training
 
 PAGE, CLASSES, CONFUSION, MATRIX = FILES = 'report.html', 'per_class.csv', 'confusion.csv', 'confusion_matrix.png'
 #: Freed memory goes back to the system after this many batches: 40 ms for a process of 1 GiB.
@@ -86,6 +87,7 @@ class ReportHook(Hook):
         if all(all_gather_object(self._recorder is not None)):
             content = self._try(runner, self._recorder.content, self._metrics)
             if content is not None and is_first_process():
+                compare_with_training(runner, content)
                 self._try(runner, self._write, runner, content)
         self.close()
 

@@ -6,6 +6,7 @@ import math
 import numbers
 import os
 import textwrap
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -56,7 +57,8 @@ def write_page(path, content):
     values = dict(
         content=content, title=_title(content), style=(_TEMPLATE / 'page.css').read_text(), script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        metrics=metrics, in_percent=all(name.rpartition('/')[2] in _IN_PERCENT for name, _ in metrics),
+        metrics=metrics, trained=dict(_metrics(replace(content, metrics=content.trained))),
+        in_percent=all(name.rpartition('/')[2] in _IN_PERCENT for name, _ in metrics),
         headlines=[(name, value) for name, value in metrics if name.endswith(_HEADLINES)],
         chips=_chips(content), matrix=_matrix(content.confusion), pairs=_pairs(content),
         pictures=map(_encoded, content.pictures), folder=folder, as_text=printable,

@@ -72,7 +72,8 @@ class SegmentationRecorder(Recorder):
         notes += ['Other metrics of the test are in its log.'] * (len(self.runner.test_loop.evaluator.metrics) > 1)
         images = sorted(counts.images, key=lambda image: (image.miou is None, image.miou, image.place))
         labelled = 'labelled pixels', f'{counts.confusion.sum():,}; those with the label {counts.ignored} do not count'
-        return Content('segmentation', self.facts(labelled), metrics,
+        ignored = 'ignored labels', listed(map(str, getattr(self.dataset, 'ignore_labels', ())), 20)
+        return Content('segmentation', self.facts(labelled, *[ignored] * bool(ignored[1])), metrics,
                        ((*_COUNTS, *_FIGURES), rows),
                        (_IMAGES, [_image_row(image) for image in images]), self._confusion(),
                        self.pictures((image.figures.path, image) for image in self._counts.worst), notes,

@@ -13,6 +13,7 @@ from mmengine.logging import print_log
 from mmengine.registry import DATASETS, MODELS
 
 from .._utils.text import counted, listed
+from ..config.loading import read_config
 from ..data.batches import unwrapped
 from ..data.classes import heads_of_classes, known_classes
 from ..errors import CheckpointError
@@ -47,6 +48,14 @@ def load_weights(runner, checkpoint, source, starts: bool):
     # in COCO files, names may be numbers
     old, new = (tuple(map(str, names or ())) for names in (old, data.get('classes')))
     start_model(model, checkpoint, source, _class_rows(model, runner.cfg.get('model')), old, new)
+
+
+def way_without(cfg, starts: bool) -> str:
+    """Return how to train without the weights of ``init_from`` (``starts``) or ``load_from``, for errors."""
+    if not starts:
+        return 'To train without it, omit load_from'
+    by_config = cfg.filename and read_config(cfg.filename).get('init_from') == cfg.init_from
+    return f'To train without it, {"use --no-pretrained" if by_config else "omit --init-from"}'
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from ..errors import CheckpointError, ConfigError, DataError
 from ..weights import fetch, newest_checkpoint
 
 #: Settings that may differ from those of the resumed run: places, and what is reported.
-_PLACES = ('resume', 'load_from', 'init_from', 'work_dir', 'launcher', 'custom_imports', 'config_findings', 'fitted')
+_PLACES = ('resume', 'load_from', 'init_from', 'work_dir', 'launcher', 'custom_imports', 'config_findings', 'fitted',
+           'timed')
 #: Settings that a resumed run reads from its checkpoint.
 _KEPT = ('optim_wrapper.optimizer', 'optim_wrapper.paramwise_cfg', 'param_scheduler', 'auto_scale_lr')
 

@@ -26,7 +26,7 @@ from ..weights.convert import from_plain, to_plain
 from . import resuming, sharding
 from .evaluation import complete_annotations
 from .hooks import base_rates_follow
-from .init_from import load_weights
+from .init_from import load_weights, way_without
 from .loaders import ResumableLoader, bind_workers, explain, named_errors
 from .startup import is_for_console, is_news
 from .work_dirs import claim_work_dir, dump_config, lock_work_dir, publish_config, write_checkpoint
@@ -200,7 +200,8 @@ class DenseRunner(OpenRunner):
                 self.loads_from, self._starts = self.cfg.init_from, True
             resumed, weights = (self.loads_from, None) if self.resumes else (None, self.loads_from)
             if weights is not None:
-                path = fetch(str(weights))  # a missing file is an error before files of an earlier run are moved
+                # a missing file is an error before files of an earlier run are moved
+                path = fetch(str(weights), way_without(self.cfg, self._starts))
                 if Path(weights).is_dir():
                     self.loads_from = weights = str(path)
             run = resuming.run_of(self._resumed) if self._resumed else self._run

@@ -10,6 +10,7 @@ from mmengine.registry import HOOKS, VISBACKENDS
 from .._utils.files import atomic_write
 from .._utils.processes import run_on_first
 from ..compat.mmengine_private import OpenCheckpointHook, OpenVisBackend, built_train_loop
+from ..config.runner import refused_options
 from ..errors import CheckpointError, ConfigError
 from ..weights.files import NOTES, POINTER, Notes, write_notes
 from .work_dirs import keep_others, named_errors
@@ -36,11 +37,7 @@ class DenseCheckpointHook(OpenCheckpointHook):
         if on_write_error not in ('stop', 'continue'):
             raise ConfigError(f"on_write_error must be 'stop' or 'continue', got {on_write_error!r}")
         super().__init__(*args, **kwargs)
-        given = [f'{name}={value!r}' for name in ('out_dir', 'backend_args', 'file_client_args', 'published_keys')
-                 if (value := getattr(self, name))]
-        if os.path.basename(self.filename_tmpl) != self.filename_tmpl:
-            given.append(f'filename_tmpl={self.filename_tmpl!r}')
-        if given:
+        if given := refused_options(vars(self)):
             raise ConfigError(f'DenseCheckpointHook does not take {", ".join(given)}: it writes whole checkpoints to '
                               'the work dir of the run, where --resume looks. Set the folder with --work-dir DIR; '
                               'convert_checkpoint extracts the weights of a checkpoint')

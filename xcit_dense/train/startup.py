@@ -12,13 +12,19 @@ from mmengine.runner import EpochBasedTrainLoop
 from .. import __version__
 from .._utils.machine import describe_machine
 from .._utils.processes import is_first_process
-from .._utils.text import counted, first_line, shown
+from .._utils.text import counted, first_line
 from ..compat.mmengine_private import accumulated_steps
 from ..config.check import check_schedule
-from ..config.fit import Look, look
+from ..config.fit import Look, describe_fit, look
 from ..data.batches import is_sharded, unwrapped
+from ..models import XCiT, XCiTClassifier
+from ..weights.layouts import figures_of, size_title
+from ..weights.zoo import PREFIX, WEIGHTS
 from .hooks import Bfloat16OptimWrapper, CompileHook
-from .resuming import samples_of
+from .resuming import kept_random_state, samples_of
+
+#: With fewer images, published weights usually are better than random ones.
+_FEW = 1000
 
 
 @HOOKS.register_module()
@@ -42,13 +48,11 @@ class StartupHook(Hook):
         except Exception as error:  # of any type: data sets may be users' classes; a mere report stops no training
             print_log(f'cannot find out whether the config fits the data: {first_line(error)}', logger='current')
             found = Look({}, [])
-        if found.warnings:
-            advice = '' if 'fitted' in runner.cfg else '\n--suggest prints a config that fits'
-            self.misfit = ('the config may not fit the data:\n' + '\n'.join(f'  {line}' for line in found.warnings)
-                           + advice)
+        lines = describe_fit(runner.cfg, found)
+        self.misfit = lines.pop('', '')
         if self.misfit and runner.iter == 0:
             print_log(self.misfit, logger='current', level=logging.WARNING)
-        runner.logger.info('\n' + describe_run(runner, found.facts))
+        runner.logger.info('\n' + describe_run(runner, lines))
 
 
 def describe_run(runner, facts=None) -> str:
@@ -56,7 +60,7 @@ def describe_run(runner, facts=None) -> str:
 
     Args:
         runner: A runner whose training has begun, with optimizer, loops and weights.
-        facts: Texts on the data by their names, as `xcit_dense.config.fit.look` returns them.
+        facts: Texts on the data by their names, as `xcit_dense.config.fit.describe_fit` returns them.
     """
     model, wrapper = unwrapped(runner.model), runner.optim_wrapper
     wrappers = dict(wrapper.items()) if isinstance(wrapper, OptimWrapperDict) else {'': wrapper}
@@ -72,7 +76,7 @@ def describe_run(runner, facts=None) -> str:
         'weights': _weights(runner, model),
         **_steps(runner, wrappers),
         'schedule': _schedule(runner),
-        **({'fitted': _fitted(runner.cfg.fitted)} if 'fitted' in runner.cfg else {}),
+        **({'length': runner.cfg.timed[0]['why']} if runner.cfg.get('timed') else {}),
         'training data': _data(runner.train_dataloader),
         **(facts or {}),
         'validation data': _data(runner.val_dataloader) if runner.val_loop is not None else 'none',
@@ -122,7 +126,23 @@ def _weights(runner, model):
         for part in parts if isinstance(parts, (list, tuple)) else [parts]:
             if name not in found and 'Pretrained' in str(part.get('type')):
                 found[name] = f'{part.get("checkpoint")}, loaded by {type(module).__name__}'
-    return '; '.join(f'{name}: {text}' for name, text in found.items()) + '; the rest random' if found else 'all random'
+    return ('; '.join(f'{name}: {text}' for name, text in found.items()) + '; the rest random' if found else
+            f'all random{_published_for(runner, model)}')
+
+
+def _published_for(runner, model):
+    """Name the published weights for a backbone whose data has few images; '' if there are none, or no labels."""
+    backbone, data = getattr(model, 'backbone', None), runner.train_dataloader.dataset
+    if not isinstance(backbone, (XCiT, XCiTClassifier)) or not (getattr(data, 'metainfo', None) or {}).get('classes'):
+        return ''
+    size = size_title(figures_of(backbone.arch))
+    name = f'{size}_{"384" if isinstance(backbone, XCiT) else "224"}_dist'  # as in the configs of this package
+    if name not in WEIGHTS or (samples_of(runner.train_dataloader) or _FEW) >= _FEW:
+        return ''
+    with kept_random_state(), torch.device('meta'):
+        count = sum(p.numel() for p in XCiTClassifier(size).parameters())
+    return (f'; with so few images, ImageNet weights of this backbone usually help: --init-from {PREFIX}{name} '
+            f'(a download of about {4 * count / 1e6:.0f} MB)')
 
 
 def _batch_size(runner):
@@ -170,12 +190,6 @@ def _schedule(runner):
     validation = interval and f'validation every {counted(interval, unit)}'.replace('every 1 ', 'every ')
     return '; '.join((length, ', '.join(type(each).__name__ for each in schedulers) or 'a constant learning rate',
                       validation or 'no validation'))
-
-
-def _fitted(record):
-    changes = ''.join(f'\n  {change["key"]}  {shown(change["before"])} -> {shown(change["after"])}'
-                      + (f'  ({change["why"]})' if change['why'] else '') for change in record)
-    return f'to the data (--no-fit keeps the recipe):{changes}' if record else 'the recipe fits the data'
 
 
 def _data(loader):

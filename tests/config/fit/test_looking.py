@@ -4,7 +4,7 @@ from mmengine.config import Config
 
 from helpers.boxes import RETINA, SEG, band, config_for, write_boxes, write_maps
 from helpers.paths import SMALL_CONFIG, TINY_CLS_CONFIG
-from xcit_dense.config.fit import _look_at_length, look
+from xcit_dense.config.fit import Look, _look_at_length, describe_fit, look
 from xcit_dense.config.fit.fitting import fit_schedule
 
 #: Nothing is remarkable at the 192 pixels of the small config.
@@ -47,7 +47,7 @@ def test_small_objects_name_the_size_that_helps(tmp_path):
     (RETINA, dict(model__bbox_head__anchor_generator__ratios=[9.0]), 'model.bbox_head.anchor_generator')))
 def test_anchors_of_other_sizes_or_shapes(name, options, key, tmp_path):
     found = looked(tmp_path, USUAL, name, 10**5, classes_from_data=True, **options)
-    assert only(found, 'anchors do not fit', key, '--suggest')
+    assert only(found, 'anchors do not fit', key, 'fitting does')
 
 
 @pytest.mark.parametrize('name, key, value', (
@@ -133,3 +133,11 @@ def test_thin_and_rare_classes_of_label_maps(tmp_path):
 def test_a_classifier_has_no_lines(class_folders):
     pytest.importorskip('mmpretrain')
     assert look(config_for(class_folders, TINY_CLS_CONFIG), 100, 8) == ({}, [])
+
+
+def test_suggestions_are_for_configs_that_do_not_fit_themselves():
+    found = Look(dict(objects='small'), ['too small'])
+    assert describe_fit(Config(), found)[''].endswith(':\n  too small\n--suggest prints a config that fits')
+    lines = describe_fit(Config(dict(fitted=[dict(key='a.b', before=1, after=2, why='larger')])), found)
+    assert lines[''].endswith('too small') and 'a.b  1 -> 2  (larger)' in lines['fitted'] and lines['objects']
+    assert describe_fit(Config(dict(fitted=[])), Look({}, [])) == dict(fitted='the recipe fits the data')

@@ -8,6 +8,7 @@ from helpers import exports, exports_segmentation
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.placing import detector, numbers, placed, read
 from xcit_dense.config.loading import load_config
+from xcit_dense.config.options import set_data_root
 from xcit_dense.data.check import check_before_training
 from xcit_dense.data.classes import take_classes
 from xcit_dense.data.datasets import check_data
@@ -119,11 +120,12 @@ def test_a_file_that_the_config_names_itself_is_meant(folder, tmp_path):
 
 
 @pytest.mark.parametrize('make, config, words', (
-    (exports.yolo, TINY_SEG_CONFIG, 'YOLO labels in data.yaml.*fasterrcnn_xcit_s12_p16_custom'),
-    (exports.roboflow, TINY_SEG_CONFIG, "COCO annotations in .*_annotations.coco.json.*maskrcnn_xcit_s12_p16_custom"),
-    (exports_segmentation.camvid, TINY_CONFIG, 'label maps in .*annot.*semfpn_xcit_s12_p16_custom'),
-    (exports_segmentation.label_studio, TINY_CONFIG, 'Label Studio.*semfpn_xcit_s12_p16_custom'),
-    *((None, config, 'for each class in train .use xcit_s12_p16_custom')
+    (exports.yolo, TINY_SEG_CONFIG, 'YOLO labels in data.yaml.*fasterrcnn_xcit_n12_p16_small'),
+    (exports.yolo, 'semfpn_xcit_s12_p16_custom', 'YOLO labels in data.yaml.*fasterrcnn_xcit_s12_p16_custom'),
+    (exports.roboflow, TINY_SEG_CONFIG, "COCO annotations in .*_annotations.coco.json.*maskrcnn_xcit_n12_p16_small"),
+    (exports_segmentation.camvid, TINY_CONFIG, 'label maps in .*annot.*semfpn_xcit_n12_p16_small'),
+    (exports_segmentation.label_studio, TINY_CONFIG, 'Label Studio.*semfpn_xcit_n12_p16_small'),
+    *((None, config, 'for each class in train .use xcit_n12_p8_small')
       for config in (TINY_CONFIG, TINY_SEG_CONFIG))))
 def test_data_for_other_models(make, config, words, tmp_path, class_folders):
     with pytest.raises(DataError, match=words):
@@ -134,12 +136,34 @@ def test_data_for_other_models(make, config, words, tmp_path, class_folders):
 @pytest.mark.parametrize('config', (TINY_CONFIG, TINY_SEG_CONFIG))
 def test_no_folder(config, tmp_path):
     (tmp_path / 'file').touch()
+    (tmp_path / 'photos').mkdir()
+    for name, words in (('photo', 'there is no folder .*photo; did you mean photos.$'),
+                        ('file', 'file is not a folder$')):
+        with pytest.raises(DataError, match=f'^--data-root: .*{words}'):
+            load_config(config, data_root=tmp_path / name, work_dir=tmp_path / 'run')
     for name, words in (('absent', 'does not exist'), ('file', 'is not a folder')):
-        cfg = load_config(config, data_root=tmp_path / name, work_dir=tmp_path / 'run')
+        cfg = load_config(config, work_dir=tmp_path / 'run')
+        set_data_root(cfg, tmp_path / name)
         with pytest.raises(DataError, match=f'{name} {words}: set --data-root'):
             check_before_training(cfg)
         with pytest.raises(DataError, match=f'there is no folder .*{name}: set --data-root'):
             check_data(cfg)
+
+
+@pytest.mark.parametrize('make, config, part', (
+    (exports.roboflow, TINY_CONFIG, 'train'), (exports.yolo, TINY_CONFIG, 'images/train'),
+    (exports_segmentation.camvid, TINY_SEG_CONFIG, 'train'), (None, TINY_SEG_CONFIG, 'train')))
+def test_one_part_of_a_data_set_is_not_taken_for_all_of_it(make, config, part, tmp_path, class_folders):
+    root = make(tmp_path / 'data') if make else class_folders
+    with fails(DataError, f'{root}/{part} is only the training part', f'give {root}[.]', '--val-share'):
+        load_config(config, data_root=root / part, work_dir=tmp_path / 'run')
+
+
+def test_one_part_is_taken_where_it_is_asked_for(folder, tmp_path):
+    root = exports.roboflow(tmp_path / 'data', 8, 4, 0)
+    assert numbers(placed(root / 'train', folder, val_share=0.25))[0] == dict(train=(6, 18), val=(2, 6), test=(2, 6))
+    (root / 'valid').rename(root / 'other')
+    assert numbers(placed(root / 'train', folder))[0]['train'][0] < 8
 
 
 def classifier(root):

@@ -2,7 +2,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..._utils.text import counted
+from ..._utils.text import counted, shown
 from ...tasks import task_of
 from ..check import WARM_UP, schedulers, shortened, warm_up_of
 from .detection import factor_for_objects, fit_detector, look_at_objects
@@ -51,24 +51,39 @@ def look(cfg, epoch_length: int = None, images: int = None) -> Look:
 
     Args:
         cfg: The config, with its classes.
-        epoch_length: The iterations of an epoch, if known.
+        epoch_length: The iterations of an epoch, if known; by default those of the measured images.
         images: The images of a batch, over all processes, if known.
     """
     facts, warnings = {}, []
     if fit := task_of(cfg).part('fit'):
         measured = fit.measure(cfg)
         if measured:
+            epoch_length = epoch_length or images and -(-measured.count // images)
             fit.look(cfg, measured, facts, warnings)
-            _look_at_classes(fit, measured, warnings)
+            _look_at_classes(fit, measured, 'fitted' in cfg, warnings)
         _look_at_length(cfg, epoch_length, images, measured, warnings)
     return Look(facts, warnings)
 
 
-def _look_at_classes(fit, measured, warnings):
+def describe_fit(cfg, found: Look) -> dict:
+    """Return what a start says about the fit, by name: what was changed, the facts, and under '' the warnings."""
+    lines = dict(found.facts)
+    if 'fitted' in cfg:
+        changes = ''.join(f'\n  {change["key"]}  {shown(change["before"])} -> {shown(change["after"])}'
+                          + (f'  ({change["why"]})' if change['why'] else '') for change in cfg.fitted)
+        lines = {'fitted': f'to the data (--no-fit keeps the recipe):{changes}' if changes else
+                 'the recipe fits the data', **lines}
+    if found.warnings:
+        lines[''] = '\n'.join(['the config may not fit the data:', *(f'  {line}' for line in found.warnings),
+                               *['--suggest prints a config that fits'] * ('fitted' not in cfg)])
+    return lines
+
+
+def _look_at_classes(fit, measured, is_fitted, warnings):
     amounts = measured.examples
     rare = sorted((name for name, amount in amounts.items() if amount < RARE), key=amounts.get)
     if rare and measured.count >= RARE:
-        repeated = '; --suggest repeats the images that have one' if fit.change else ''
+        repeated = '; --suggest repeats the images that have one' if fit.change and not is_fitted else ''
         warnings.append(f'{named_classes(rare)} {"has" if len(rare) == 1 else "have"} fewer than {RARE} {fit.examples} '
                         f'to learn from (the fewest: {amounts[rare[0]]}): add more'
                         + (repeated if amounts[rare[-1]] else ', or remove classes without any'))

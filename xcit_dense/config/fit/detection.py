@@ -83,7 +83,7 @@ def _look_at_anchors(anchors, boxes, facts, warnings):
         warnings.append(f'the anchors do not fit the boxes: {(best < least).mean():.0%} of the boxes have no anchor '
                         f'with an IoU of {least:g}. Anchors measure {sides.min():.3g} to {sides.max():.3g} pixels, 80% '
                         f'of the boxes {low:.3g} to {high:.3g}: change the scales or ratios of {anchors.key}, as '
-                        '--suggest does')
+                        'fitting does (docs/fitting.md)')
 
 
 def factor_for_objects(cfg, step, objects):

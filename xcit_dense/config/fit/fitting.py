@@ -1,5 +1,6 @@
 """Fit a config to its training data before a training, and use what was fitted afterwards."""
 import copy
+import itertools
 import math
 from numbers import Real
 from pathlib import Path
@@ -86,15 +87,16 @@ def fit(cfg, settings=None, given=()):
 
 
 def use_fit(cfg, checkpoint, trains: bool = False):
-    """Change a config as `fit` changed that of a training; a value that is no longer that of the recipe stays.
+    """Change a config as `fit` and ``--minutes`` changed that of a training; values that differ from the recipe stay.
 
     Args:
         cfg: The config.
         checkpoint: The content of a checkpoint of the training, or None.
         trains: Whether the training continues; otherwise only the image size of the test and the model are changed.
     """
-    fitted = config_of_checkpoint(checkpoint).get('fitted')
-    for change in fitted or ():
+    records = {name: record for name in ('fitted', 'timed')
+               if (record := config_of_checkpoint(checkpoint).get(name)) is not None}
+    for change in itertools.chain(*records.values()):
         key, old, new = (change.get(name) for name in ('key', 'before', 'after'))
         if not _is_number(new):  # a checkpoint may be from anyone: this sets nothing that is run, read or downloaded
             continue
@@ -106,8 +108,8 @@ def use_fit(cfg, checkpoint, trains: bool = False):
                 cfg.train_dataloader.dataset = balanced(cfg.train_dataloader.dataset, new)
         elif (trains or key.startswith('model.')) and value_at(cfg, key) == old:
             _set(cfg, key, new)
-    if trains and fitted is not None:
-        cfg.fitted = fitted
+    if trains:
+        cfg.update(records)
 
 
 def _is_number(value):

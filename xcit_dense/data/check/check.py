@@ -10,7 +10,7 @@ from ..._utils.text import counted
 from ...errors import ConfigError, DataError
 from ..class_folders import ClassImages
 from ..classes import difference_of, known_classes, outputs_of
-from ..datasets import LOADERS, DataSet, datasets
+from ..datasets import LOADERS, DataSet, datasets, of_same_size
 from ..imagenet import same_classes
 from ..label_maps import first_label, names_path_of, own_ignored, without_ignored
 from ..pipelines import ignored_labels, image_loader, judges_masks, loads_masks, map_loader, stops_at_255
@@ -98,6 +98,11 @@ def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
         users.setdefault(key, (dataset, options, []))[-1].append(user)
     reports = {', '.join(names): check_data_set(dataset, bool(cfg.get('classes_from_data')), use_cache, **options)
                for dataset, options, names in users.values()}
+    instead = of_same_size('. For data with boxes alone use a detector without masks: fasterrcnn_xcit_s12_p16_custom',
+                           cfg)
+    for report in reports.values():
+        report.findings = [found._replace(value=instead) if found.kind == 'mask-missing' else found
+                           for found in report.findings]
     add_shared({names: report for names, report in reports.items() if not parts & set(names.split(', '))}, use_cache)
     return reports
 

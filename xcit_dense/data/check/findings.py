@@ -29,8 +29,7 @@ KINDS = {kind: Kind(*how, text) for how, texts in {
         'image-dimensions': 'has a width and height of {value}; they must be whole numbers above 0',
         'box-infinite': 'has the box {value}: width and height must be finite numbers',
         'box-absurd': 'has the box {value}: a value is more than 10 times the longer side of the image',
-        'mask-missing': 'has no segmentation, but the pipeline of the config loads masks. For data with boxes alone '
-            'use a detector without masks: fasterrcnn_xcit_s12_p16_custom, or the small fasterrcnn_xcit_n12_p16_small',
+        'mask-missing': 'has no segmentation, but the pipeline of the config loads masks{value}',
         'mask-malformed': 'has a segmentation that is neither polygons nor RLE: {value}',
         'polygon-first': 'begins with a polygon of {value}: the evaluation fails on fewer than 5',
         'polygon-not-finite': 'has a polygon with coordinates that are not finite: {value}',

@@ -8,10 +8,11 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 
 from ..._utils.processes import is_first_of_any_launcher
+from ..._utils.text import did_you_mean
 from ...errors import ConfigError, DataError
-from ..datasets import LOADERS, datasets
+from ..datasets import LOADERS, datasets, of_same_size
 from ..evaluators import annotation_files, evaluators
-from ..folders import IMAGE_SUFFIXES, WORDS
+from ..folders import IMAGE_SUFFIXES, MAPS, WORDS, part_in
 from ..unlabelled import UnlabelledSource
 from .derived import KeptError, Made
 from .detection import find_detection, seen_for_detection
@@ -139,6 +140,10 @@ def place_data(cfg: Config, root, options: DataOptions, folder: Path, keep: bool
             raise ConfigError(f'{", ".join(options.given)} cannot be used: {why}. Set its data with --cfg-options')
         return
     root, kind = Path(root).expanduser().absolute(), kinds.pop()
+    if not root.is_dir():
+        near = [path.name for path in root.parent.iterdir() if path.is_dir()] if root.parent.is_dir() else []
+        raise DataError(f'--data-root: {root} is not a folder' if root.exists() else f'--data-root: there is no folder '
+                        f'{root}{did_you_mean(root.name, near, 3)}')
     if not options.given and kind.find is not find_unlabelled and _is_in_place(used):
         layout = Layout('layout of the config', root, {
             name: Part(part[0].folder(kind.images), part[0].folder(kind.maps) if kind.maps else
@@ -146,24 +151,38 @@ def place_data(cfg: Config, root, options: DataOptions, folder: Path, keep: bool
             for name, part in members.items() if part and (not kind.maps or part[0].prefixes.get(kind.maps))})
     else:
         folder = Path(folder).absolute()
+        if set(options.given) <= {'--palette', '--ignore-label'} and kind.find is not find_unlabelled:
+            _reject_part(root)
         try:
             layout = kind.find(cfg, root, options, Made(folder, root, keep))
         except KeptError:
             layout = kind.find(cfg, root, options, Made(folder, root, aside=True))
         if layout is None:
-            _reject_other(kind, root)
+            _reject_other(cfg, kind, root)
             return
         _point(cfg, layout, kind)
     if is_first_of_any_launcher():
         print_log(f'\n{describe(layout)}', logger='current')
 
 
-def _reject_other(kind, root):
+def _reject_other(cfg, kind, root):
     """Raise an error if a folder only has data for other models; the data check reports what is missing."""
     seen = {other: words for other in KINDS.values() if root.is_dir() and (words := other.seen(root))}
     if seen and kind.configs and kind not in seen:
-        words = '; '.join(f'{words} (use {other.configs})' for other, words in seen.items())
+        words = '; '.join(f'{words} (use {of_same_size(other.configs, cfg)})' for other, words in seen.items())
         raise DataError(f'{root} has no data that this config can read. It has {words}')
+
+
+def _reject_part(root):
+    """Raise an error if a folder is the training part of a data set, whose validation part is beside it."""
+    part, rest = part_in(root.name)
+    inside, beside = ([path.name for path in sorted(folder.iterdir()) if path.is_dir() and part_in(path.name) == (
+        'val', rest)] for folder in (root, root.parent))
+    if part == 'train' and beside and not inside:
+        whole = root.parent.parent if root.parent.name in ('images', *MAPS) else root.parent
+        raise DataError(f'--data-root: {root} is only the training part of a data set, and {beside[0]} beside it the '
+                        f'validation part: give {whole}. To hold out some images of this part instead, add '
+                        '--val-share 0.2')
 
 
 def _is_in_place(used):

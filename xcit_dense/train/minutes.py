@@ -1,0 +1,197 @@
+"""The longest training that fits into some minutes: measured before it starts, and set as its length."""
+import copy
+import math
+import time
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from mmengine.dist import all_gather_object
+from mmengine.hooks import Hook
+from mmengine.logging import print_log
+
+from .._utils.processes import end_workers, is_first_process, return_freed_memory
+from .._utils.text import counted, type_name
+from ..config.check.keys import changes
+from ..config.length import UNITS, length_key, set_length
+from ..errors import ConfigError, Stopped
+from .resuming import kept_random_state
+from .runner import build_runner
+
+#: The first iterations, which are slower and belong to the start; the fewest and the most that are measured after them.
+_FIRST, _FEWEST, _MOST = 2, 10, 60
+#: The share of the minutes in which iterations, and a validation, are measured.
+_MEASURED = 0.03
+#: The most validations, the share of the run that they may take, and the fewest iterations of a run.
+_VALIDATIONS, _SHARE, _ITERATIONS = 10, 0.25, 20
+#: A length that no training has, and so no end is in sight while it is measured.
+_ENDLESS = 10**6
+#: Hooks that report to the user.
+_REPORTS = 'StartupHook', 'LoggersHook'
+#: What a length changes.
+_PARTS = 'train_cfg', 'param_scheduler', 'default_hooks', 'custom_hooks'
+
+
+class _Costs(NamedTuple):
+    """Seconds of the parts of a training, and the iterations of an epoch."""
+    start: float
+    iteration: float
+    validation: float
+    save: float
+    epoch: int
+
+
+def set_minutes(cfg, minutes: float, started: float, given=()):
+    """Measure a training on this machine, and make it as long as some minutes allow.
+
+    The iterations, the validation and the checkpoint that are measured leave no trace in the training that follows:
+    it is the same as with this length in the config. ``cfg.timed`` gets what was changed. About ten validations are
+    kept, fewer where they take long.
+
+    Args:
+        cfg: The config, as it would be trained.
+        minutes: The time of the whole run, with its start, validations and checkpoints.
+        started: When the run began, by `time.monotonic`.
+        given: Dotted keys that are set by ``--cfg-options``.
+
+    Raises:
+        ConfigError: The minutes are too few, the loop of the config is unknown, or ``given`` has the length too.
+        Stopped: A signal came while it was measured.
+    """
+    key = length_key(cfg, 'minutes')
+    twice = [name for name in given if name in (f'train_cfg.{key}', 'train_cfg.val_interval',
+                                                'default_hooks.checkpoint.interval')]
+    if twice:
+        raise ConfigError(f'{", ".join(twice)}: set by --cfg-options and by --minutes {minutes:g}. Omit one of them')
+    if is_first_process(cfg.get('launcher')):
+        print_log(f'--minutes {minutes:g}: measuring the first iterations, a validation and a checkpoint',
+                  logger='current')
+    costs = _measure(cfg, key, _MEASURED * 60 * minutes)
+    elapsed = max(all_gather_object(time.monotonic() - started)) + costs.start
+    loop, saving = cfg.train_cfg, (cfg.get('default_hooks') or {}).get('checkpoint') or {}
+    each = costs.validation + costs.save * (1 + bool(saving.get('save_best')))
+    if key == 'max_epochs':
+        unit, least, interval = costs.iteration * costs.epoch, 1, loop.get('val_interval', 1)
+        most = _VALIDATIONS
+    else:
+        unit, least, interval = costs.iteration, _ITERATIONS, 1
+        most = min(max(loop[key] // loop.get('val_interval', 1000), 1), _VALIDATIONS)
+    length, spacing = longest(60 * minutes - elapsed, unit, each, most, interval)
+    measured = (f'{costs.iteration:.2g} s an iteration, {costs.validation:.2g} s a validation, {costs.save:.2g} s a '
+                'save')
+    if length < least:
+        needed = math.ceil((elapsed + least * unit + each) / 6) / 10
+        raise ConfigError(f'--minutes {minutes:g} is too short: {measured}, and {elapsed:.0f} s until the training '
+                          f'starts. {counted(least, UNITS[key])} with one validation need --minutes {needed:g}')
+    before = {name: copy.deepcopy(cfg[name]) for name in _PARTS if name in cfg}
+    set_length(cfg, length, UNITS[key])
+    loop.val_interval = max(interval, spacing)
+    if saving.get('by_epoch', True) == (key == 'max_epochs') and saving.get('interval', -1) > 0:
+        saving.interval = max(saving.interval, spacing) if key == 'max_epochs' else spacing
+    text = (f'--minutes {minutes:g}: {measured}: {counted(length, UNITS[key])}'
+            + f' ({counted(length * costs.epoch, "iterations")})' * (key == 'max_epochs'))
+    cfg.timed = [dict(key=name, before=old, after=new, why=text) for part in before
+                 for name, old, new in changes(before[part], cfg[part], part, by_type=True)]
+    if is_first_process():
+        print_log(text, logger='current')
+
+
+def longest(seconds: float, unit: float, each: float, most: int, interval: int = 1) -> tuple:
+    """Return the longest training that fits into a time, and the interval of its validations.
+
+    Args:
+        seconds: The time.
+        unit: Seconds of an epoch or iteration.
+        each: Seconds of a validation with what is saved then.
+        most: The most validations; there are fewer if they would take more than a share of the time.
+        interval: The smallest interval of validations.
+    """
+    count = max(min(most, int(seconds * _SHARE / each)) if each else most, 1)
+    length = max(int((seconds - count * each) / unit), 0)
+    while (length + 1) * unit + min(count, -(-(length + 1) // interval)) * each <= seconds:
+        length += 1
+    return length, max(-(-length // count), interval)
+
+
+def _measure(cfg, key, seconds):
+    """Train, validate and save with a copy of the config in a folder that is deleted afterwards."""
+    folder = Path(cfg.work_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    with kept_random_state(), TemporaryDirectory(dir=folder, prefix='.measured_') as place:
+        try:
+            costs = _costs(_endless(cfg, key, place), seconds)
+        except Stopped as stopped:
+            raise Stopped('stopped before the training began, while --minutes was measured: nothing was saved',
+                          stopped.number) from stopped
+        finally:
+            end_workers()
+            return_freed_memory()
+    return _Costs(*map(max, zip(*all_gather_object(costs), strict=True)))
+
+
+def _endless(cfg, key, folder):
+    """Return a copy of a config that trains without an end, without validations, and reports nothing."""
+    cfg = copy.deepcopy(cfg)
+    set_length(cfg, _ENDLESS, UNITS[key], epoch_length=1)
+    cfg.train_cfg.val_begin = _ENDLESS
+    cfg.default_hooks = dict(cfg.get('default_hooks') or {}, checkpoint=None)
+    cfg.custom_hooks = [hook for hook in cfg.get('custom_hooks') or () if type_name(hook.get('type')) not in _REPORTS]
+    (cfg.get('visualizer') or {}).pop('vis_backends', None)
+    cfg.work_dir, cfg.experiment_name, cfg.log_level = folder, 'measured', 'ERROR'
+    return cfg
+
+
+def _costs(cfg, seconds):
+    began = time.monotonic()
+    runner, watch = build_runner(cfg), _Watch(seconds)
+    runner.register_hook(watch, 'LOWEST')
+    try:
+        with suppress(_Enough):
+            runner.train()
+        ends = watch.ends
+        iteration = (ends[-1] - ends[_FIRST - 1]) / (len(ends) - _FIRST)
+        start, validation = ends[_FIRST - 1] - began - _FIRST * iteration, 0.
+        if runner.val_loop is not None:
+            began, watch.ends = time.monotonic(), []
+            batches = watch.batches = min(all_gather_object(len(runner.val_dataloader)))
+            try:
+                runner.val_loop.run()
+                validation = time.monotonic() - began
+            except _Enough:
+                validation = (watch.ends[-1] - began) / len(watch.ends) * batches
+        began = time.monotonic()
+        runner.save_checkpoint(cfg.work_dir, 'measured.pth')
+        return _Costs(start, iteration, validation, time.monotonic() - began, len(runner.train_dataloader))
+    finally:
+        runner.logger.setLevel('INFO')  # other messages go there, until the training has its own
+
+
+class _Enough(Exception):
+    """Enough was measured. All processes raise it together."""
+
+
+class _Watch(Hook):
+    """Notes when iterations and validated batches end, and stops after some seconds."""
+
+    def __init__(self, seconds):
+        self._seconds, self.ends, self.batches = seconds, [], 0
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        """Stop after whole epochs, if they are short: at the end of an epoch the next one has to be read."""
+        self.ends.append(time.monotonic())
+        count, epoch = len(self.ends) - _FIRST, len(runner.train_dataloader)
+        if count >= _FEWEST:
+            spent = self.ends[-1] - self.ends[_FIRST - 1]
+            self._stop((spent > self._seconds or count >= _MOST)
+                       and (count % epoch == 0 or epoch > _MOST or spent > 2 * self._seconds))
+
+    def after_val_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        """Stop after some batches, which every process has."""
+        self.ends.append(time.monotonic())
+        if _FEWEST <= len(self.ends) < self.batches:
+            self._stop(self.ends[-1] - self.ends[0] > self._seconds)
+
+    def _stop(self, enough):
+        if any(all_gather_object(enough)):
+            raise _Enough
