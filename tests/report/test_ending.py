@@ -5,6 +5,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from mmengine.config import Config
 
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.runs import At, Metrics, make_config, terminate, train
@@ -122,7 +123,8 @@ def test_the_expected_end_counts_from_where_this_process_began(monkeypatch):
     hook, now = EndingHook(), time.mktime((2026, 1, 31, 23, 0, 0, 0, 0, -1))
     monkeypatch.setattr(ending, 'time', SimpleNamespace(
         time=lambda: now, strftime=time.strftime, localtime=lambda at=None: time.localtime(at or now)))
-    runner = SimpleNamespace(iter=100, max_iters=400)
+    runner = SimpleNamespace(iter=100, _train_loop=SimpleNamespace(max_iters=400, run=None), cfg=Config(), epoch=0)
+    hook.after_val_epoch(runner, {'of a user': 'no number'})
     hook.before_train_epoch(runner)
     assert hook._expected_end(runner) == ''
     runner.iter, now = 200, now + 1800

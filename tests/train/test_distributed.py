@@ -13,7 +13,7 @@ from helpers.tools import run_process, run_tool
 from xcit_dense.config.loading import load_config
 from xcit_dense.report.curves import read_curves
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
-from xcit_dense.weights.files import damage
+from xcit_dense.weights.files import damage, read_notes
 
 
 def write_config(path, *hooks, more='', base=TINY_SEG_CONFIG):
@@ -188,16 +188,22 @@ def test_a_bad_loss_in_one_process_is_skipped_by_all(train, tmp_path):
 
 
 @pytest.mark.parametrize(('base', 'length', 'in_shares'), (
-    pytest.param(TINY_CONFIG, 'max_epochs=1', False, marks=pytest.mark.slow), (TINY_SEG_CONFIG, 'max_iters=2', True)))
+    pytest.param(TINY_CONFIG, 'max_epochs=3', False, marks=pytest.mark.slow), (TINY_SEG_CONFIG, 'max_iters=6', True)))
 def test_validation_losses_are_those_of_one_process(base, length, in_shares, train, demo_data, tmp_path):
-    """Three images: one of the processes gets an image twice. With a whole model and with one in shares."""
+    """Three images: one of the processes gets an image twice. With a whole model and with one in shares.
+
+    The second validation is no better: all stop, and the first of two says so.
+    """
     more = (f'randomness = dict(seed=1)\ntrain_cfg = dict({length})\n'
             "optim_wrapper = dict(optimizer=dict(_delete_=True, type='SGD', lr=0., weight_decay=0.))\n")
     one, two = (write_config(tmp_path / f'{name}.py', "'EvalNormsHook'", more=more + wrapper, base=base)
                 for name, wrapper in (('one', ''), ('two', sharding() if in_shares else '')))
-    options = ('--no-pretrained', '--val-loss')
+    options = ('--no-pretrained', '--val-loss', '--patience', '1')
     run_tool('train.py', one, '--data-root', demo_data, *options, '--work-dir', tmp_path / 'one')
-    train(two, tmp_path / 'two', *options)
+    first, second = train(two, tmp_path / 'two', *options)
+    assert first.stdout.count('as good as the best so far') == first.stdout.count(', stopped before') == 1
+    assert 'best so far' not in second.stdout and ', stopped before' not in second.stdout
+    assert read_notes(tmp_path / 'two').validations == 2 and len([*(tmp_path / 'two').glob('best_*')]) == 1
     wanted, got = ({name: [value for _, value in points] for name, points in read_curves(tmp_path / run).items()
                     if re.match('val/(?!.*time)', name)} for run in ('one', 'two'))
     assert 'val/loss' in wanted and got.keys() == wanted.keys()
@@ -210,6 +216,7 @@ def test_each_image_counts_once(two_processes, trained_segmentor, demo_data, tmp
     args = [TINY_SEG_CONFIG, trained_segmentor[0], '--data-root', demo_data, '--work-dir']
     one = run_tool('test.py', *args, tmp_path / 'one')
     two, _ = two_processes.run_tool('test.py', *args, tmp_path / 'two')
+    assert (one.stdout + two.stdout).count(f'checkpoint of {trained_segmentor[0]}: best of 2 validations: ') == 2
     found = [re.findall(r'aAcc: ([\d.]+)  mIoU: ([\d.]+)  mAcc: ([\d.]+)', done.stdout)[-1] for done in (one, two)]
     assert found[0] == found[1]
 

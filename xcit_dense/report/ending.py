@@ -3,6 +3,7 @@ import shlex
 import time
 from contextlib import suppress
 from functools import reduce
+from numbers import Real
 from pathlib import Path
 
 from mmengine.hooks import CheckpointHook, Hook
@@ -34,11 +35,12 @@ class EndingHook(Hook):
 
     def after_val_epoch(self, runner, metrics=None):
         """Log whether a validation is the best so far, and when the training will end."""
-        loop = built_train_loop(runner)  # None in a run that only validates
+        loop = built_train_loop(runner)
         self._key = self._key or key_metric(runner.cfg) or next(iter(metrics or ()), None)
-        if loop is None or self._key not in (metrics or ()):
+        value = (metrics or {}).get(self._key)
+        if not hasattr(loop, 'run') or not isinstance(value, Real):  # only a validation; a user's metric
             return
-        value, seen = float(metrics[self._key]), runner.message_hub.runtime_info.get(VALIDATIONS, [])
+        value, seen = float(value), runner.message_hub.runtime_info.get(VALIDATIONS, [])
         step = runner.epoch if isinstance(loop, EpochBasedTrainLoop) else runner.iter
         runner.message_hub.update_info(VALIDATIONS, [*seen, [step, value]])
         if is_first_process():
@@ -97,7 +99,7 @@ class EndingHook(Hook):
 
     def _expected_end(self, runner):
         done = runner.iter - self._start[1] if self._start else 0
-        left = runner.max_iters - runner.iter
+        left = getattr(built_train_loop(runner), 'max_iters', 0) - runner.iter
         if done <= 0 or left <= 0:
             return ''
         seconds = (time.time() - self._start[0]) / done * left
@@ -115,7 +117,7 @@ def _named(runner, validation):
 def _next_commands(runner):
     """Return the commands that test the model and use it, as they are typed in the folder of this training."""
     cfg, task = runner.cfg, task_of(runner.cfg)
-    config, folder = map(_typed, (getattr(runner, 'config_file', cfg.filename), runner.work_dir))
+    config, folder = map(_typed, (getattr(runner, 'config_file', None) or cfg.filename or 'CONFIG', runner.work_dir))
     commands = []
     if cfg.get('test_dataloader') is not None:
         commands.append(['test', config, folder, *['--report'] * bool(task.recorder)])

@@ -9,7 +9,7 @@ from pathlib import Path
 from mmengine.logging import print_log
 
 from .._utils.files import atomic_write, lies_within
-from .._utils.processes import is_first_process
+from .._utils.processes import is_first_of_any_launcher
 from .._utils.text import counted, first_line
 from ..errors import CheckpointError
 
@@ -177,7 +177,7 @@ def best_checkpoint(work_dir) -> Path:
     elif not found:
         found = newest_checkpoint(work_dir)
         why = f'newest, as {files[0].name} is missing or damaged' if files else 'newest, as no best one was kept'
-    if is_first_process():
+    if is_first_of_any_launcher():
         print_log(f'checkpoint of {work_dir}: {why}: {found.name}', logger='current')
     return found
 
