@@ -2,6 +2,7 @@
 
 Nothing here or at the top of a tool imports torch or a framework, so that --help is fast.
 """
+import gc
 import os
 import re
 import sys
@@ -72,7 +73,11 @@ def run_tool(run, args):
         for words in _ABOUT_ITSELF:
             warnings.filterwarnings('ignore', words, module='mmseg')
         from .. import register
-        register()
+        if not register.cache_info().currsize:  # what is imported stays: searching it for garbage takes seconds
+            gc.disable()
+            register()
+            gc.freeze()
+            gc.enable()
         stop_as_usual()
         if 'cfg_options' in args:
             args.cfg_options = _read_config_options(args.cfg_options, args.config)
