@@ -45,16 +45,19 @@ def test_stopped_killed_and_resumed(framework, demo_data, tmp_path):
     config = tmp_path / 'config.py'
     config.write_text(f"_base_ = '{path}'\ncustom_hooks = [dict(type='EndHook')]\n")
 
-    def train(work_dir, end='', *more):
-        return run_tool('train.py', config, '--data-root', demo_data, '--work-dir', tmp_path / work_dir, *more,
-                        '--no-pretrained', '--image-size', 64, '--batch-size', 2, '--workers', 0, '--cfg-options',
-                        'randomness.seed=3', *options, check=False, env=dict(END=end))
+    def run(tool, work_dir, *more, end=''):
+        return run_tool(tool, config, *more, '--data-root', demo_data, '--work-dir', tmp_path / work_dir,
+                        '--image-size', 64, '--batch-size', 2, '--workers', 0, '--cfg-options', 'randomness.seed=3',
+                        *options, check=False, env=dict(END=end))
 
-    whole = train('whole')
+    whole = run('train.py', 'whole', '--no-pretrained')
     assert whole.returncode == 0 and 'resume           after a stop' in whole.stdout, whole.stdout[-3000:]
     for end, code, said in (('SIGTERM 2', 143, 'Saved .*iter_2.pth'), ('SIGTERM 3 1', 143, 'Saved .*iter_3.pth'),
                             ('die 5', 1, 'killed by the test'), ('', 0, '')):
-        done = train('stopped', end, *(['--resume'] if end != 'SIGTERM 2' else []))
+        again = ['--resume'] if end != 'SIGTERM 2' else []
+        done = run('train.py', 'stopped', '--no-pretrained', *again, end=end)
         assert done.returncode == code, done.stdout[-3000:]
         assert re.search(said, done.stdout)
     assert_same_run(*(read_checkpoint(newest_checkpoint(tmp_path / name)) for name in ('stopped', 'whole')))
+    done = run('test.py', 'tested', tmp_path / 'stopped')
+    assert done.returncode == 0, done.stdout[-3000:]
