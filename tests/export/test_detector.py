@@ -131,6 +131,16 @@ def test_an_object_just_at_the_threshold_makes_no_file_wrong(exported):
         assert (finishing.compare_file(exported.path, predictor, 'detection')[0] > 0) == differ
 
 
+def test_an_error_of_the_checkpoint_is_not_one_of_the_file(monkeypatch):
+    def backbone(images):
+        raise RuntimeError('no memory')
+
+    backbone.in_channels = 3
+    monkeypatch.setattr(finishing, 'open_onnxruntime', lambda path: (lambda feeds: {}, {}))
+    with pytest.raises(RuntimeError, match='^no memory'):
+        finishing.compare_file('model.onnx', SimpleNamespace(model=SimpleNamespace(backbone=backbone)), 'backbone')
+
+
 @pytest.mark.slow
 def test_a_file_that_onnxruntime_does_not_run_is_one_sentence(exported, tmp_path):
     damaged = tmp_path / 'model.onnx'

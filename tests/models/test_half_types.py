@@ -11,6 +11,7 @@ from helpers.forms import assert_close, cut_as, errors_of, released_block
 from helpers.models import TINY, build, randomise, relative_error
 from xcit_dense import XCiT, set_fast
 from xcit_dense.models import fast, reference
+from xcit_dense.models.fast import xca
 
 GRID = (23, 13)
 TOKENS = GRID[0] * GRID[1]
@@ -239,3 +240,17 @@ def test_compiled_attention_keeps_a_small_layer_scale(dtype):
     exact = copy.deepcopy(block).double()
     wanted = (exact.gamma1 * exact.attn(exact.norm1(x.double()))).detach()
     assert relative_error(got, wanted) < 2 * relative_error(theirs, wanted) + 0.01  # of the sum with x
+
+
+@pytest.mark.parametrize('dtype, bias', ((torch.bfloat16, True), (torch.float16, False)))
+def test_compiled_attention_has_the_gradient_of_ordinary_autograd(dtype, bias):
+    """Although a compiler traces it under the autocast of the forward, which would multiply in the half type."""
+    torch._dynamo.reset()
+    arch = dict(TINY, patch_size=8, qkv_bias=bias)
+    block = randomise(XCiT(arch, out_strides=None, norm_cfg=dict(type='BN'))).train().blocks[0]
+    x, weights = torch.randn(2, TOKENS, 32).requires_grad_(), torch.randn(2, TOKENS, 32)
+    compiled = torch.compile(lambda x: fast.attend(block, x), backend='aot_eager', fullgraph=True)
+    with torch.autocast('cpu', dtype):
+        outs = compiled(x), x + block.gamma1 * xca.gram_form(block.attn, block.norm1(x))
+    leaves = x, block.gamma1, *block.norm1.parameters(), *block.attn.parameters()
+    assert_close(*(torch.autograd.grad((out * weights).sum(), leaves) for out in outs), 1e-5)

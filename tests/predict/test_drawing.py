@@ -1,4 +1,5 @@
 """Pictures of tested images: what is drawn, and under which names."""
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,7 +20,7 @@ from PIL import Image
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import OutputError
-from xcit_dense.predict.drawing import DrawingHook
+from xcit_dense.predict.drawing import Drawing, DrawingHook
 
 PAPER = (20, 90, 200)
 
@@ -210,3 +211,23 @@ def test_data_sets_that_do_not_list_their_images_overwrite_nothing_either(image,
     with pytest.raises(OutputError, match='a.png'):
         DrawingHook(True, str(tmp_path / 'out')).after_test_iter(runner, 0, None, [sample_of(image)])
     assert picture.read_text() == 'mine'
+
+
+@pytest.mark.parametrize('scores', ((), (0.2, 0.1), (0.9, 0.1, 0.4)))
+def test_a_visualizer_of_the_config_reads_only_the_masks_that_it_draws(scores):
+    """Those of a large image in tiles, whose masks are functions: of many objects, or of none."""
+    drawing = Drawing(dict(type='mmdet.DetLocalVisualizer', line_width=5), Images.METAINFO, pred_score_thr=0.3)
+    read = []
+
+    def mask(place):
+        read.append(scores[place])
+        return np.ones((50, 60), bool)
+
+    found = InstanceData(bboxes=torch.tensor([[4., 6, 26, 44]] * len(scores)).reshape(-1, 4),
+                         labels=torch.zeros(len(scores)).long(), scores=torch.tensor(scores))
+    found.masks = [partial(mask, place) for place in range(len(scores))]
+    picture = np.full((50, 60, 3), PAPER, np.uint8)
+    drawn = drawing.draw(picture, DetDataSample(pred_instances=found))
+    assert sorted(read) == sorted(score for score in scores if score > 0.3)
+    assert drawn.shape == picture.shape and (drawn == picture).all() == (not read)
+    assert len(found.masks) == len(scores)

@@ -6,7 +6,8 @@ from mmengine.structures import PixelData
 from mmseg.structures import SegDataSample
 
 from xcit_dense.errors import ConfigError
-from xcit_dense.predict.tiles import Span, Tiling, blend, tiling_of
+from xcit_dense.predict import tiles
+from xcit_dense.predict.tiles import Span, Tiling, array_on_disk, blend, tiling_of
 
 SIZE = 50, 70
 
@@ -117,3 +118,19 @@ def test_a_single_output_is_a_probability(threshold):
     labels, _ = blended(lambda tile: sample(part(whole, tile)), Tiling(20, 0.3), threshold=threshold)
     near = (whole[0] - threshold).abs() < 1e-6
     assert np.array_equal(labels[~near], (whole[0] > threshold).long().numpy()[~near])
+
+
+def test_only_large_arrays_need_a_temporary_file(monkeypatch):
+    """A label map of an image that is not predicted in tiles does without a folder for one."""
+    large = array_on_disk((9000, 8000), np.uint8)
+    large[-1] = 7
+    assert isinstance(large, np.memmap) and large.shape == (9000, 8000) and large[-1].min() == 7
+
+    def no_file():
+        raise FileNotFoundError('no usable temporary directory')
+
+    monkeypatch.setattr(tiles, 'TemporaryFile', no_file)
+    small = array_on_disk((400, 300), np.uint16)
+    assert small.shape == (400, 300) and small.dtype == np.uint16
+    with pytest.raises(FileNotFoundError):
+        array_on_disk((9000, 8000), np.uint8)

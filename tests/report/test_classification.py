@@ -325,8 +325,8 @@ def test_the_sheet_has_the_worst_mistakes(number, captions, tmp_path):
     sheet = np.asarray(Image.open(tmp_path / 'm.png'))
     pictures = (sheet == COLOUR).all(2).sum() / (300 * 133)
     assert pictures == min(number, 20) - len([result for result in found[:20] if result.path == 'e.png'])
-    assert len(captions) == 3 * min(number, 20)
-    assert captions[:3] == ['true: dog, hound', 'predicted: newt', 'deep/c.png'][:len(captions)]
+    assert len(captions) == (3 * min(number, 20) or 1) and sheet.shape[0] > 15  # a line can be read
+    assert captions[:3] == (['true: dog, hound', 'predicted: newt', 'deep/c.png'] if number else ['no mistakes'])
     assert sheet.shape[1] <= 1584 and sheet.shape[0] <= 1260
 
 

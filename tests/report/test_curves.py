@@ -182,4 +182,6 @@ def test_losses_of_any_range_can_be_read(values, scale, tmp_path):
     write_logs(tmp_path, lines)
     left = figure_of(tmp_path).axes[0]
     assert left.get_yscale() == scale
+    ticks = {text.get_text() for text in left.yaxis.get_ticklabels(which='both')}
+    assert scale == 'linear' or ticks >= {'1', '2', '5', '10'}  # one power of ten says nothing
     assert (left.lines[0].get_marker() == 'o') == (len(values) < 3)

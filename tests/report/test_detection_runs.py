@@ -81,6 +81,14 @@ def test_figures_are_those_of_all_coco_metrics(tmp_path, metrics, kinds):
         assert round(mean, 3) in [value for name, value in done.metrics.items() if name.endswith(f'{kind}_mAP')]
 
 
+def test_figures_of_a_metric_on_other_objects_are_left_out(tmp_path):
+    """Such as masks that are in a file of their own, with fewer objects of the same images."""
+    (tmp_path / 'other').mkdir()
+    other = metric_of(write_truth(tmp_path / 'other', [TRUTH[0], TRUTH[1][:1]]), metric='segm', prefix='other')
+    done = run(tmp_path, dict(metric='bbox'), other)
+    assert [column.key for column in done.content.classes[0] if column.key.endswith('_AP')] == ['bbox_AP']
+
+
 def test_a_metric_may_call_pycocotools_itself(tmp_path):
     """By names of the arguments, for other types of IoU; that is no reason to lose its figures."""
     file = str(write_truth(tmp_path, TRUTH))

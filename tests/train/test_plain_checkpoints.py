@@ -1,5 +1,6 @@
 """Checkpoints hold only plain values, so that torch reads them by default; a resumed run finds everything as it was."""
 from collections import OrderedDict
+from enum import Enum, IntEnum
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,10 @@ from xcit_dense.weights.convert import from_plain, to_plain
 
 class Own:
     pass
+
+
+class Mode(str, Enum):
+    MAX = 'max'
 
 
 def history(*values):
@@ -98,7 +103,8 @@ def stored(value, path):
 @pytest.mark.parametrize('value, plain', (
     (np.int64(3), 3), (np.float64(0.1), 0.1), (np.bool_(True), True), (np.str_('x'), 'x'),
     (ConfigDict(a=(1, [2])), dict(a=(1, [2]))), (OrderedDict(a=1), OrderedDict(a=1)),
-    (torch.Size([1]), torch.Size([1])), (torch.float16, torch.float16), ({np.int64(1): 2}, {1: 2})))
+    (torch.Size([1]), torch.Size([1])), (torch.float16, torch.float16), ({np.int64(1): 2}, {1: 2}),
+    (Mode.MAX, 'max'), (IntEnum('Count', 'ONE')(1), 1), (Enum('Letter', 'A')(1), 1)))
 def test_a_plain_form(value, plain, tmp_path):
     got = stored(value, tmp_path)
     assert got == plain and type(got) is type(plain)

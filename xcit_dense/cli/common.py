@@ -2,6 +2,7 @@
 
 Nothing here or at the top of a tool imports torch or a framework, so that --help is fast.
 """
+import gc
 import os
 import re
 import sys
@@ -107,7 +108,11 @@ def use_device(name: str | None, launcher: str = 'none'):
         chosen = [number] if number and not seen else seen[int(number):][:1] if number else []
         os.environ['CUDA_VISIBLE_DEVICES'] = ''.join(chosen) or '-1'
     from .. import register
-    register()
+    if not register.cache_info().currsize:  # what is imported stays: searching it for garbage takes seconds
+        gc.disable()
+        register()
+        gc.freeze()
+        gc.enable()
     import torch
     from mmengine.device import utils
     if name == 'cpu':

@@ -1,4 +1,4 @@
-"""Lets any config train with the runner, loops and hooks of this package, where it has none or mmengine's own."""
+"""Lets any config train with our runner, loops and hooks, where it has none or the plain ones of mmengine."""
 import logging
 import os
 

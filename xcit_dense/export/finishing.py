@@ -11,6 +11,7 @@ import tempfile
 import zlib
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -82,12 +83,15 @@ def compare_file(path, predictor, task: str) -> tuple:
     Raises:
         ExportError: onnxruntime cannot open or run the file.
     """
-    compare = dict(backbone=_levels, segmentation=_pixels, detection=_objects)[task]
-    try:
-        return compare(open_onnxruntime(str(path))[0], predictor)
-    except Exception as error:  # of onnxruntime's own types
-        raise ExportError(f'onnxruntime cannot run the exported file: {first_line(error)}. Nothing was '
-                          'written') from error
+    def told(function, argument):
+        try:
+            return function(argument)
+        except Exception as error:  # of onnxruntime's own types
+            raise ExportError(f'onnxruntime cannot run the exported file: {first_line(error)}. Nothing was '
+                              'written') from error
+
+    run, _ = told(open_onnxruntime, str(path))
+    return dict(backbone=_levels, segmentation=_pixels, detection=_objects)[task](partial(told, run), predictor)
 
 
 def images(batch: int, height: int, width: int) -> np.ndarray:

@@ -64,9 +64,11 @@ class Drawing:
         if own is not None:
             return own
         found = sample.get('pred_instances')
-        if isinstance(getattr(found, 'masks', None), list) and len(found):  # functions; the best is drawn last, on top
-            sample, found = sample.new(), found[found.scores.argsort()]
-            found.masks = np.stack([mask() for mask in found.masks])
+        if isinstance(getattr(found, 'masks', None), list):  # functions; the best is drawn last, on top
+            found = found[found.scores > options.get('pred_score_thr', SCORE_THR)]  # the others would fill the memory
+            found = found[found.scores.argsort()]
+            found.masks = np.array([mask() for mask in found.masks], bool).reshape(-1, *picture.shape[:2])
+            sample = sample.new()
             sample.pred_instances = found
         with _TURN:
             kept = np.random.get_state()

@@ -12,6 +12,8 @@ from ..errors import ConfigError
 
 #: The default share of a tile that the next one covers too.
 OVERLAP = 0.2
+#: Arrays of up to so many bytes need no file.
+_IN_MEMORY = 2**26
 
 
 class Span(NamedTuple):
@@ -115,7 +117,9 @@ def label_in_tiles(predict, image, threshold: float = None, scores: bool = False
 
 
 def array_on_disk(shape, dtype) -> np.ndarray:
-    """Return an array in a temporary file, which is deleted with it."""
+    """Return an array in a temporary file, which is deleted with it; a small one is in memory, without a file."""
+    if np.prod(shape, dtype=np.int64) * np.dtype(dtype).itemsize <= _IN_MEMORY:
+        return np.empty(shape, dtype)
     with TemporaryFile() as file:
         return np.memmap(file, dtype, 'w+', shape=shape)
 

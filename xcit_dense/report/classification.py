@@ -176,7 +176,7 @@ def draw_mistakes(path, mistakes, names, read):
         read: Function that returns the image of a file as an array (H, W, 3), RGB, uint8. If it raises, the cell stays
             empty.
     """
-    sheet = np.full((-(-min(len(mistakes), _COLUMNS * _ROWS) // _COLUMNS) * _STEP[1] or 1, _COLUMNS * _STEP[0], 3),
+    sheet = np.full((-(-min(len(mistakes), _COLUMNS * _ROWS) // _COLUMNS) * _STEP[1], _COLUMNS * _STEP[0], 3),
                     PAPER, np.uint8)
     for place, found in enumerate(mistakes[:_COLUMNS * _ROWS]):
         x, y = place % _COLUMNS * _STEP[0], place // _COLUMNS * _STEP[1]
@@ -191,5 +191,7 @@ def draw_mistakes(path, mistakes, names, read):
                 (f'predicted: {names.prediction[found.prediction]}', ALARM, share),
                 ('/'.join(Path(found.path).parts[-2:]), FAINT, ''))):
             paste(sheet, chip(text, _TEXT, colour, _SIZE[0], suffix), x, y + _SIZE[1] + line * round(1.25 * _TEXT))
+    if not mistakes:
+        sheet = chip('no mistakes', _TEXT, INK, _SIZE[0])
     with atomic_write(path) as part:
         Image.fromarray(sheet).save(part, format='PNG')

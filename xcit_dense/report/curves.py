@@ -106,7 +106,12 @@ def _plot_losses(axes, curves):
         _draw(axes, name, points, **{'linewidth': 1.3, **styles[name.removeprefix(_VALIDATION)],
                                      'linestyle': '--' if name.startswith(_VALIDATION) else '-'})
     values = [value for points in losses.values() for _, value in points if value > 0]
-    axes.set_yscale('log' if values and max(values) > 10 * min(values) else 'linear')
+    span = max(values) / min(values) if values else 1
+    axes.set_yscale('log' if span > 10 else 'linear')
+    if span > 10:  # in numbers; between powers of ten only where there is room
+        digits = '12345' if span < 100 else '125' if span < 1000 else '1'
+        for set_formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+            set_formatter(lambda value, _: f'{value:g}' if f'{value:e}'[0] in digits else '')
     both = len({name.startswith(_VALIDATION) for name in losses}) == 2
     name_axes(axes, 'losses: training solid, validation dashed' if both else 'training losses', 'iteration', 'loss')
     shown = {line.get_label().removeprefix(_VALIDATION): line for line in reversed(axes.lines)}

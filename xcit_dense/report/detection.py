@@ -70,7 +70,7 @@ class DetectionRecorder(Recorder):
             return None
         ids = [int(number) for number in watch.metric.cat_ids]
         names = [str(watch.truth.cats[number]['name']) for number in ids]
-        same = {kind: found for other in self._watches if other.images == watch.images
+        same = {kind: found for other in self._watches if _judge_alike(other, watch)
                 for kind, found in other.figures.items()}  # boxes and masks may have a metric each
         figures = {kind: found for kind in _KINDS if (found := watch.figures.get(kind, same.get(kind)))}
         objects, untested = self._count(watch, ids)
@@ -126,6 +126,12 @@ class DetectionRecorder(Recorder):
     def draw(self, path, picture, known):
         """Return an `Image` as a `Picture`."""
         return Picture(path, _caption(known), *draw_sides(known, picture, *self._shown))
+
+
+def _judge_alike(one, other):
+    """Whether two `Watch` evaluated the same objects; files with the same ids may have others."""
+    return one.images == other.images and one.metric.cat_ids == other.metric.cat_ids and (
+        len(one.truth.anns) == len(other.truth.anns))
 
 
 def _rows(names, figures, objects):

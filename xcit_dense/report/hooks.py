@@ -157,11 +157,12 @@ class LoggersHook(Hook):
                 runner.message_hub.update_info(f'{name}_run', (logger.run, folder))
         visualizer, add_scalars = runner.visualizer, runner.visualizer.add_scalars
 
-        def add_and_log(values, step=0, *args, **options):
+        def add_and_log(scalar_dict, step=0, *args, **options):  # named as mmengine's, which users may call too
             """Pass on what mmengine's LoggerHook logs of the training."""
-            add_scalars(values, step, *args, **options)
-            if 'loss' in values:
-                self._log({key: value for key, value in values.items() if key not in ('iter', 'step')}, 'train', step)
+            add_scalars(scalar_dict, step, *args, **options)
+            if 'loss' in scalar_dict:
+                self._log({key: value for key, value in scalar_dict.items() if key not in ('iter', 'step')}, 'train',
+                          step)
 
         visualizer.add_scalars = add_and_log
 

@@ -8,6 +8,7 @@ import json
 import logging
 import re
 from collections import OrderedDict
+from enum import Enum
 from pathlib import Path
 
 import numpy as np
@@ -167,8 +168,8 @@ def to_plain(checkpoint: dict) -> dict:
     """Return a checkpoint in plain values. A value without a plain form is left out, with a warning.
 
     Log buffers and arrays become dicts that `from_plain` turns back, bit for bit; in ``meta``, which the frameworks
-    read, arrays and sets become lists. NumPy numbers become Python numbers, and subclasses of dict, list, tuple,
-    tensor, text and numbers become their base class.
+    read, arrays and sets become lists. NumPy numbers become Python numbers, members of an enumeration their values,
+    and subclasses of dict, list, tuple, tensor, text and numbers their base class.
     """
     return _plain_dict(checkpoint, '')
 
@@ -210,6 +211,8 @@ def _plain(value, name):
     for base in (list, tuple):
         if isinstance(value, base):
             return base(_plain(item, f'{name}.{i}') for i, item in enumerate(value))
+    if isinstance(value, Enum):  # its text is its name
+        return _plain(value.value, name)
     for base in (str, bytes, int, float):
         if isinstance(value, base):
             return base.__new__(base, value)

@@ -88,7 +88,7 @@ def mix_backward(grad_matrix, grad_offset, kept, mean, num_tokens, weights, proj
     Args:
         grad_matrix, grad_offset: Gradients of M (B, C, C) and c (B, C).
         kept: What `mix` returned.
-        projection: Weight and bias of the projection, and LayerScale.
+        projection: Weight and bias of the projection, and LayerScale if it is part of the weights.
         The others: As in `mix`.
 
     Returns:
@@ -109,7 +109,9 @@ def mix_backward(grad_matrix, grad_offset, kept, mean, num_tokens, weights, proj
     # through the cosines, to covariances and means, and from there to weights and moments
     slopes, grad_means, grad_temperature, mean_out = _attend_backward(
         grad_attn, grad_offset @ weights.proj, kept, weights.temperature, num_tokens)
-    grad_proj = ops.scaled_rows_backward(grad_proj.addmm_(grad_offset.t(), mean_out), grad_offset.sum(0), *projection)
+    grad_proj = grad_proj.addmm_(grad_offset.t(), mean_out), grad_offset.sum(0)
+    if len(projection) > 2:
+        grad_proj = ops.scaled_rows_backward(*grad_proj, *projection)
     slopes = slopes.flatten(1, 2)  # (h, 2d B, 2d)
     grad_weight_qk = slopes.mT @ kept.product.flatten(1, 2)  # (h, 2d, C); L is symmetric
     symmetric = products.small_product(weights.heads.flatten(0, 1).t(), (slopes @ weights.heads).view(2 * C, B * C).t(),

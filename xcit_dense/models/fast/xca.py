@@ -61,21 +61,10 @@ class Form(residual.Form):
         return mean, matrix, *kept
 
     def backward(self, given, grad, x, keep, out, mean, matrix, *kept):
-        N, weights = x.shape[1], Weights(*given.weights)
         tokens, statistics = ops.normalise(x, given.norm, given.dtype, mean)
         inner = ops.gradient_of_branch(grad, keep, given.dtype, given.scale)
-        grad_offset = inner.sum(1, dtype=mean.dtype)
-        grad_matrix = products.gram(inner, tokens, is_gradient=True).to(mean.dtype)
-        grad_mean, symmetric, grads = mix_backward(grad_matrix, grad_offset, Kept(*kept), mean, N, weights,
-                                                   given.parameters[3:], given.dtype)
-        # the gradient that reaches a token through the mean, minus what centring removes
-        row = torch.baddbmm(grad_mean.unsqueeze(1), grad_offset.unsqueeze(1), matrix, beta=1 / N, alpha=-1 / N)
-        if given.dtype == torch.float16:  # a gradient of N tokens' products may be too small for it
-            largest = ops.largest(torch.cat((symmetric, row), 1), (1, 2))
-            total = products.linear(tokens, symmetric / largest, row.squeeze(1) / largest.squeeze(2)).mul_(largest)
-        else:
-            total = products.linear(tokens, symmetric, row.squeeze(1))  # the matrix is symmetric
-        total.add_(products.linear_backward(inner, matrix))
+        total, grads = _backward(inner, tokens, mean, matrix, Kept(*kept), Weights(*given.weights),
+                                 given.parameters[3:])
         return [*ops.input_gradient(total, x, given.norm, statistics, grad, given.scale, out), *grads]
 
 
@@ -92,14 +81,11 @@ def is_cheaper(x: Tensor) -> bool:
 def gram_form(attn, x: Tensor) -> Tensor:
     """Map normed tokens (B, N, C) as an `XCA` does, in ordinary operations, for compilers."""
     dtype = ops.compute_dtype(x)
+    args = x, dtype, attn.num_heads, *parameters_of(attn)
+    if dtype != ops.statistics_dtype(x):
+        return _InHalf.apply(*args)
     with ops.no_autocast(x):
-        full = x.to(ops.statistics_dtype(x))
-        mean = full.mean(1)
-        centred = (full - mean.unsqueeze(1)).to(dtype)
-        gram = centred.mT @ centred if centred.dtype == mean.dtype else _Gram.apply(centred)
-        weights = prepare(attn.num_heads, *parameters_of(attn))
-        matrix, offset, _ = mix(mean, gram, x.shape[1], weights, dtype)
-        return (centred @ matrix.mT.to(dtype) + offset.unsqueeze(1)).to(dtype)
+        return _forward(*args)[0]
 
 
 def parameters_of(attn):
@@ -107,15 +93,60 @@ def parameters_of(attn):
     return *weight_and_bias(attn.qkv), attn.temperature, *weight_and_bias(attn.proj)
 
 
-class _Gram(torch.autograd.Function):
-    """Xc^T Xc of (B, N, C) of a half type, summed in float32."""
+def _forward(x, dtype, num_heads, *parameters):
+    """Return the output of `gram_form`, and what `_backward` needs."""
+    full = x.to(ops.statistics_dtype(x))
+    mean = full.mean(1)
+    centred = (full - mean.unsqueeze(1)).to(dtype)
+    gram = products.gram(centred, centred)
+    matrix, offset, kept = mix(mean, gram, x.shape[1], prepare(num_heads, *parameters), dtype)
+    out = (centred @ matrix.mT.to(dtype) + offset.unsqueeze(1)).to(dtype)
+    return out, centred, mean, matrix, *kept
+
+
+def _backward(grad, tokens, mean, matrix, kept, weights, projection):
+    """Return the gradient of the normed tokens, and a list of those of the parameters.
+
+    Args:
+        grad: Gradient of the output (B, N, C), in the type in which tokens are multiplied.
+        tokens: Normed and centred tokens, in that type.
+        mean, matrix, kept, weights, projection: As for `xcit_dense.models.fast.mix.mix_backward`.
+    """
+    N = tokens.shape[1]
+    grad_offset = grad.sum(1, dtype=mean.dtype)
+    grad_matrix = products.gram(grad, tokens, is_gradient=True).to(mean.dtype)
+    grad_mean, symmetric, grads = mix_backward(grad_matrix, grad_offset, kept, mean, N, weights, projection,
+                                               tokens.dtype)
+    # the gradient that reaches a token through the mean, minus what centring removes
+    row = torch.baddbmm(grad_mean.unsqueeze(1), grad_offset.unsqueeze(1), matrix, beta=1 / N, alpha=-1 / N)
+    if tokens.dtype == torch.float16:  # a gradient of N tokens' products may be too small for it
+        largest = ops.largest(torch.cat((symmetric, row), 1), (1, 2))
+        total = products.linear(tokens, symmetric / largest, row.squeeze(1) / largest.squeeze(2)).mul_(largest)
+    else:
+        total = products.linear(tokens, symmetric, row.squeeze(1))  # the matrix is symmetric
+    return total.add_(products.linear_backward(grad, matrix)), grads
+
+
+class _InHalf(torch.autograd.Function):
+    """`_forward` in a half type, with a gradient whose matrices stay in float32.
+
+    Compilers trace a gradient under the autocast that is on around the compiled call, even that of operations for which
+    it is off: autograd's own would multiply these matrices in the half type.
+    """
 
     @staticmethod
-    def forward(ctx, centred):
-        ctx.save_for_backward(centred)
-        return products.gram(centred, centred)
+    def forward(ctx, x, dtype, num_heads, *parameters):
+        with ops.no_autocast(x):  # not around the call: torch 2.14 fails on one that has another inside
+            out, *kept = _forward(x, dtype, num_heads, *parameters)
+        ctx.num_heads = num_heads
+        ctx.save_for_backward(*parameters, *kept)
+        return out
 
     @staticmethod
     def backward(ctx, grad):
-        centred, = ctx.saved_tensors
-        return centred @ (grad + grad.mT).to(centred.dtype)
+        parameters, (tokens, mean, matrix, *kept) = ctx.saved_tensors[:5], ctx.saved_tensors[5:]
+        # not ops.no_autocast: while a compiler reads this, it may find autocast off
+        with torch.autocast(grad.device.type, enabled=False):
+            total, grads = _backward(grad, tokens, mean, matrix, Kept(*kept), prepare(ctx.num_heads, *parameters),
+                                     parameters[3:])
+        return total, None, None, *(None if p is None else g for p, g in zip(parameters, grads, strict=True))
