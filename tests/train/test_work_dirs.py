@@ -275,7 +275,7 @@ def test_a_best_file_that_the_run_did_not_write_is_moved_and_not_replaced(save_b
     names = sorted(path.name for path in theirs)
     asides = [path for aside in tmp_path.glob('before_*') for path in aside.iterdir()]
     assert sorted(path.name for path in asides) == names and {path.read_text() for path in asides} == {'of a user'}
-    assert sorted(path.name for path in tmp_path.glob('best_*')) == names == read_notes(tmp_path).best
+    assert sorted(path.name for path in tmp_path.glob('best_*')) == names == sorted(read_notes(tmp_path).best)
     assert all(path.stat().st_size > 1000 for path in theirs)
 
 
