@@ -3,6 +3,7 @@ import copy
 import os
 import random
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -14,11 +15,11 @@ import helpers.rank_dump  # noqa: F401  registers hooks
 from helpers.models import assert_equal
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import forget_run
-from xcit_dense._utils.processes import end_workers
+from xcit_dense._utils.processes import end_workers, is_first_process
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.classes import take_classes
 from xcit_dense.errors import Stopped
-from xcit_dense.train import build_runner
+from xcit_dense.train import build_runner, minutes
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 DROPPING = dict(drop_path_rate=0.3, attn_drop_rate=0.1)
@@ -117,6 +118,16 @@ def train(cfg, *hooks, resume=False):
     finally:
         end_workers()
     return read_checkpoint(newest_checkpoint(cfg.work_dir))
+
+
+def choose_minutes(config, data_root, work_dir, late):
+    """Return what `set_minutes` changes in a process of a group, whose first began some seconds before the others."""
+    cfg = make_config(config, data_root, work_dir, launcher='pytorch')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(minutes, '_FEWEST', 3)
+        patch.setattr(minutes, '_MEASURED', 0.)
+        minutes.set_minutes(cfg, 5, time.monotonic() - late * is_first_process())
+    return cfg.timed, cfg.train_cfg.max_epochs
 
 
 def assert_same_run(got, wanted):

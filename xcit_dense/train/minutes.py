@@ -1,8 +1,9 @@
 """The longest training that fits into some minutes: measured before it starts, and set as its length."""
 import copy
+import io
 import math
 import time
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -118,7 +119,8 @@ def _measure(cfg, key, seconds):
     """Train, validate and save with a copy of the config in a folder that is deleted afterwards."""
     folder = Path(cfg.work_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    with kept_random_state(), TemporaryDirectory(dir=folder, prefix='.measured_') as place:
+    with (kept_random_state(), TemporaryDirectory(dir=folder, prefix='.measured_') as place,
+          redirect_stdout(io.StringIO())):  # which has tables of metrics
         try:
             costs = _costs(_endless(cfg, key, place), seconds)
         except Stopped as stopped:

@@ -1,0 +1,64 @@
+"""`train --minutes`: what is measured, what is chosen, and that the training does not notice."""
+import time
+
+import pytest
+
+from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.runs import assert_same_run, choose_minutes, make_config, terminate
+from helpers.tools import run_tool
+from xcit_dense.errors import ConfigError, Stopped
+from xcit_dense.train import minutes
+from xcit_dense.weights import read_checkpoint
+
+
+@pytest.mark.parametrize('seconds, unit, each, most, interval, wanted', (
+    (100, 10, 0, 10, 1, (10, 1)), (100, 10, 1, 10, 1, (9, 1)), (100, 10, 1, 10, 5, (9, 5)),
+    (109, 1, 1, 10, 1, (99, 10)), (100, 1, 20, 10, 1, (80, 80)), (100, 1, 10, 10, 1, (80, 40)),
+    (20, 30, 1, 10, 1, (0, 1)), (-5, 1, 1, 10, 1, (0, 1))))
+def test_the_longest_run_that_fits(seconds, unit, each, most, interval, wanted):
+    length, spacing = minutes.longest(seconds, unit, each, most, interval)
+    assert (length, spacing) == wanted
+    assert not length or length * unit + -(-length // spacing) * each <= seconds
+
+
+def test_it_is_the_training_of_that_length(demo_data, tmp_path, monkeypatch):
+    """Also with a seed that is drawn, and where it continues without being told of the minutes."""
+    monkeypatch.setattr(minutes, '_FEWEST', 3)
+    monkeypatch.setattr(minutes, '_ITERATIONS', 1)
+    monkeypatch.setattr(minutes, 'longest', lambda *_: (6, 3))
+    command = 'train.py', TINY_SEG_CONFIG, '--data-root', demo_data, '--no-fit', '--work-dir'
+    done = run_tool(*command, tmp_path / 'minutes', '--minutes', 5)
+    assert done.stdout.count('6 iterations\n') == 2  # when it is chosen, and in the block
+    assert 's an iteration' in done.stdout and 'mIoU' in done.stdout and not [*tmp_path.glob('minutes/.measured*')]
+    run_tool(*command, tmp_path / 'iterations', '--iterations', 6)
+    got, wanted = map(read_checkpoint, (tmp_path / 'minutes', tmp_path / 'iterations'))
+    assert got['meta']['seed'] == wanted['meta']['seed']
+    assert_same_run(got, wanted)
+    done = run_tool(*command, tmp_path / 'minutes', '--resume', tmp_path / 'minutes/iter_3.pth', '--overwrite')
+    assert 'Iter(train) [6/6]' in done.stdout and 'differ from before' not in done.stdout
+    assert_same_run(read_checkpoint(tmp_path / 'minutes'), wanted)
+
+
+def test_what_is_too_short_or_said_twice(demo_data, tmp_path, monkeypatch):
+    monkeypatch.setattr(minutes, '_FEWEST', 3)
+    cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
+    with pytest.raises(ConfigError, match=r'0\.01 is too short: .* s a save, .* 1 epoch with .* --minutes \d+\.\d'):
+        minutes.set_minutes(cfg, 0.01, time.monotonic())
+    assert 'timed' not in cfg and cfg.train_cfg.max_epochs == 2 and not [*tmp_path.iterdir()]
+    with pytest.raises(ConfigError, match='train_cfg.max_epochs: set by --cfg-options and by --minutes 5'):
+        minutes.set_minutes(cfg, 5, 0., ['train_cfg.max_epochs'])
+    del cfg.train_cfg.max_epochs
+    with pytest.raises(ConfigError, match='--minutes: .* neither max_epochs nor max_iters'):
+        minutes.set_minutes(cfg, 5, 0.)
+
+
+def test_a_signal_while_it_is_measured(demo_data, tmp_path, monkeypatch):
+    monkeypatch.setattr(minutes._Watch, 'after_train_iter', lambda self, runner, *_, **__: terminate(runner))
+    with pytest.raises(Stopped, match='before the training began.*nothing was saved'):
+        minutes.set_minutes(make_config(TINY_SEG_CONFIG, demo_data, tmp_path), 5, time.monotonic())
+
+
+def test_two_processes_agree(two_processes, demo_data, tmp_path):
+    """Also if one of them began long before the other."""
+    (timed, epochs), other = two_processes.in_group(choose_minutes, TINY_CONFIG, demo_data, tmp_path, 200)
+    assert other == (timed, epochs) and epochs > 2
