@@ -131,7 +131,7 @@ def test_weights_of_the_folder_that_is_to_be_taken_are_refused(key, name, two, d
     cfg, before, config = short_config(demo_data, first), contents(first), config_in(first)
     cfg[key] = str(first / name)
     error, said = ((CheckpointError, 'iter_33.pth') if '33' in name else
-                   (ConfigError, f'{cfg[key]}, which is in its own work dir'))
+                   (ConfigError, f'{first / (name or "iter_3.pth")}, which is in its own work dir'))
     with pytest.raises(error, match=said):
         build_runner(cfg).train()
     assert contents(first) == before and config_in(first) == config
