@@ -14,6 +14,7 @@ from benchmarks import cells, growth, report
 from helpers.paths import TINY_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.cli import common
+from xcit_dense.config import loading
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError
 from xcit_dense.train import runner as runner_module
@@ -145,7 +146,7 @@ def test_config_options(items, wanted):
     parser = ArgumentParser()
     common.add_config_options(parser)
     args = parser.parse_args(['config', *(['--cfg-options'] if items else []), *items.split()])
-    assert common._read_config_options(args.cfg_options, args.config) == wanted
+    assert loading.read_config_options(args.cfg_options, args.config) == wanted
 
 
 def test_demo_data_has_as_many_and_as_large_images_as_asked(monkeypatch):

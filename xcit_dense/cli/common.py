@@ -75,7 +75,8 @@ def run_tool(run, args):
         use_device(getattr(args, 'device', None), getattr(args, 'launcher', 'none'))
         stop_as_usual()
         if 'cfg_options' in args:
-            args.cfg_options = _read_config_options(args.cfg_options, args.config)
+            from ..config.loading import read_config_options
+            args.cfg_options = read_config_options(args.cfg_options, args.config)
         run(args)
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
@@ -278,30 +279,3 @@ def set_run_options(cfg, args):
     cfg.launcher = args.launcher
     if not cfg.get('work_dir'):
         cfg.work_dir = default_work_dir(args.config)
-
-
-def _read_config_options(items, config):
-    """Turn items ``KEY=VALUE`` into a dict, with values as mmengine reads them.
-
-    Raises:
-        ConfigError: An item has another form, contains a dict, or its brackets do not match.
-    """
-    from mmengine.config import DictAction
-
-    from ..config.loading import find_config
-    options = {}
-    for item in items or []:
-        key, equals, value = item.partition('=')
-        if not key or not equals:
-            raise ConfigError(f'--cfg-options accepts KEY=VALUE, such as train_cfg.val_interval=2; got {item!r}')
-        if re.search(r'''(^|[\[(,])\s*(dict\(|\{\s*['"\w]+\s*:)''', value):
-            raise ConfigError(f'--cfg-options does not accept dicts, got {item!r}. Write the dict into your own config '
-                              f"file, with _base_ = '{find_config(config).absolute()}', and pass that as CONFIG")
-        reader = ArgumentParser()
-        reader.add_argument('--read', nargs='+', action=DictAction)
-        try:
-            options.update(reader.parse_args(['--read', item]).read)
-        except AssertionError:
-            raise ConfigError(f'--cfg-options {item!r}: the brackets do not match. Write a list as "{key}=[1,2]"'
-                              ) from None
-    return options

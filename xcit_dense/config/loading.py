@@ -1,10 +1,12 @@
 """Find a config by its name, read it, and apply the options of a tool to it."""
 import importlib
 import os
+import re
 import traceback
+from argparse import ArgumentParser
 from pathlib import Path
 
-from mmengine.config import Config
+from mmengine.config import Config, DictAction
 from mmengine.utils import import_modules_from_strings
 
 from .._utils.text import did_you_mean
@@ -221,3 +223,31 @@ def find_config(name) -> Path:
     known = [p.stem for p in path.parent.glob('*.py')] + names
     raise ConfigError(f'there is no config {name}' + did_you_mean(
         stem, known, 3, '; xcit_dense.list_models() lists the configs of this package'))
+
+
+def read_config_options(items, config):
+    """Turn items ``KEY=VALUE`` of ``--cfg-options`` into a dict, with values as mmengine reads them.
+
+    Args:
+        items: The items, or None.
+        config: The config that they are for, for errors.
+
+    Raises:
+        ConfigError: An item has another form, contains a dict, or its brackets do not match.
+    """
+    options = {}
+    for item in items or []:
+        key, equals, value = item.partition('=')
+        if not key or not equals:
+            raise ConfigError(f'--cfg-options accepts KEY=VALUE, such as train_cfg.val_interval=2; got {item!r}')
+        if re.search(r'''(^|[\[(,])\s*(dict\(|\{\s*['"\w]+\s*:)''', value):
+            raise ConfigError(f'--cfg-options does not accept dicts, got {item!r}. Write the dict into your own config '
+                              f"file, with _base_ = '{find_config(config).absolute()}', and pass that as CONFIG")
+        reader = ArgumentParser()
+        reader.add_argument('--read', nargs='+', action=DictAction)
+        try:
+            options.update(reader.parse_args(['--read', item]).read)
+        except AssertionError:
+            raise ConfigError(f'--cfg-options {item!r}: the brackets do not match. Write a list as "{key}=[1,2]"'
+                              ) from None
+    return options
