@@ -7,6 +7,7 @@ from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import assert_same_run, choose_minutes, make_config, terminate
 from helpers.tools import run_tool
 from xcit_dense.errors import ConfigError, Stopped
+from xcit_dense.report.curves import read_curves
 from xcit_dense.train import minutes
 from xcit_dense.weights import read_checkpoint
 
@@ -28,8 +29,9 @@ def test_it_is_the_training_of_that_length(demo_data, tmp_path, monkeypatch):
     monkeypatch.setattr(minutes, 'longest', lambda *_: (6, 3))
     command = 'train.py', TINY_SEG_CONFIG, '--data-root', demo_data, '--no-fit', '--work-dir'
     done = run_tool(*command, tmp_path / 'minutes', '--minutes', 5)
-    assert done.stdout.count('6 iterations\n') == 2  # when it is chosen, and in the block
+    assert done.stdout.count('6 iterations\n') == 3  # when it is chosen, in the block, and at the end
     assert 's an iteration' in done.stdout and 'mIoU' in done.stdout and not [*tmp_path.glob('minutes/.measured*')]
+    assert len(read_curves(tmp_path / 'minutes')['loss']) == 6
     run_tool(*command, tmp_path / 'iterations', '--iterations', 6)
     got, wanted = map(read_checkpoint, (tmp_path / 'minutes', tmp_path / 'iterations'))
     assert got['meta']['seed'] == wanted['meta']['seed']

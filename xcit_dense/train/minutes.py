@@ -139,7 +139,7 @@ def _endless(cfg, key, folder):
     cfg.train_cfg.val_begin = _ENDLESS
     cfg.default_hooks = dict(cfg.get('default_hooks') or {}, checkpoint=None)
     cfg.custom_hooks = [hook for hook in cfg.get('custom_hooks') or () if type_name(hook.get('type')) not in _REPORTS]
-    (cfg.get('visualizer') or {}).pop('vis_backends', None)
+    cfg.visualizer = dict(cfg.get('visualizer') or {}, name='measured', vis_backends=None)  # shared by its name
     cfg.work_dir, cfg.experiment_name, cfg.log_level = folder, 'measured', 'ERROR'
     return cfg
 
