@@ -116,7 +116,7 @@ def test_minima_that_are_none(text):
 
 @pytest.mark.parametrize('tool, args, words', (
     ('train', 'configs/nothing.py', 'there is no config'),
-    ('train', 'maskrcnn_xcit_s12_p8_coco --data-root nowhere', 'missing'),
+    ('train', 'maskrcnn_xcit_s12_p8_coco --data-root nowhere', 'there is no folder'),
     ('test', 'maskrcnn_xcit_n12_p16_small no.pth --data-root DATA', 'there is no file'),
     ('test', 'maskrcnn_xcit_n12_p16_small no.pth --data-root DATA --at-least mAP', "got 'mAP'"),
     ('predict', 'maskrcnn_xcit_s12_p8_coco no.pth DATA --out x', 'there is no file'),

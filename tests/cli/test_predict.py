@@ -14,11 +14,12 @@ from helpers.tools import run_tool
 from xcit_dense._utils.files import RECORD
 from xcit_dense.data.demo import CLASSES
 from xcit_dense.predict import predictor
+from xcit_dense.weights import best_checkpoint
 
 
 def test_prediction_writes_pictures_and_coco_results(trained, demo_data, tmp_path):
     """With the category ids of the data of the training."""
-    checkpoint = torch.load(trained[0] / 'epoch_2.pth', weights_only=False)
+    checkpoint = torch.load(best_checkpoint(trained[0]), weights_only=False)
     meta = checkpoint['meta']['dataset_meta']
     assert tuple(meta['category_ids']) == (1, 2, 3, 4, 5)
     meta['category_ids'] = (10, 20, 30, 40, 50)

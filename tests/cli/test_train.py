@@ -9,7 +9,7 @@ from helpers.paths import SAMPLES, SMALL_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.data.demo import CLASSES
 from xcit_dense.report.curves import read_curves
-from xcit_dense.weights import read_checkpoint
+from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 WEIGHTS = ('--cfg-options', 'model.backbone.init_cfg.type=Pretrained',
            'model.backbone.init_cfg.checkpoint=xcit://small_12_p8_384_dist')
@@ -47,7 +47,8 @@ def test_resume_goes_on_where_it_stopped(trained_segmentor, demo_data, tmp_path)
     arguments = 'train.py', TINY_SEG_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path, '--resume'
     done = run_tool(*arguments, trained_segmentor[0] / 'iter_2.pth')
     assert 'resumed epoch: 0, iter: 2' in done.stdout
-    assert all(state['step'] == 4 for state in read_checkpoint(tmp_path)['optimizer']['state'].values())
+    states = read_checkpoint(newest_checkpoint(tmp_path))['optimizer']['state']
+    assert all(state['step'] == 4 for state in states.values())
     done = run_tool(*arguments, '--cfg-options', 'train_cfg.max_iters=6')
     assert 'resumed epoch: 0, iter: 4' in done.stdout
     assert [step for step, _ in read_curves(tmp_path)['loss']] == [3, 4, 5, 6]

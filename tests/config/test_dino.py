@@ -12,7 +12,6 @@ from xcit_dense.config.options import set_val_loss
 from xcit_dense.config.settings import Settings
 from xcit_dense.config.testing import check_labelled
 from xcit_dense.data.classes import take_classes
-from xcit_dense.data.datasets import check_data
 from xcit_dense.data.unlabelled import UnlabelledImages
 from xcit_dense.errors import ConfigError, DataError
 from xcit_dense.report.measure import cut_data
@@ -97,8 +96,8 @@ def test_options_without_a_meaning_are_refused_in_one_sentence(tmp_path):
     cfg.merge_from_dict(dict(classes_from_data=True))
     with pytest.raises(DataError, match='no classes: set classes_from_data=False'):
         take_classes(cfg)
-    with pytest.raises(DataError, match='set --data-root DIR'):
-        check_data(load_config(SMALL, data_root=tmp_path / 'nowhere'), ['train_dataloader'])
+    with pytest.raises(DataError, match='--data-root: there is no folder .*nowhere'):
+        load_config(SMALL, data_root=tmp_path / 'nowhere')
 
 
 def test_a_measurement_takes_the_first_images(tmp_path):

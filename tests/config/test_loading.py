@@ -35,16 +35,16 @@ def test_the_readme_counts_the_configs():
     assert f'Six of {len(list_models())} configs' in (ROOT / 'README.md').read_text()
 
 
-def test_data_root_reaches_wrapped_data_sets_and_lists_of_evaluators(own):
+def test_data_root_reaches_wrapped_data_sets_and_lists_of_evaluators(own, tmp_path):
     cfg = load_config(own(
         "train_dataloader = dict(dataset=dict(_delete_=True, type='RepeatDataset', times=2, dataset=dict("
         "type='ConcatDataset', datasets=[dict(type='CocoDataset', data_root='data/coco/', ann_file='a.json', "
         "data_prefix=dict(img='i/'))])))\n"
         "val_evaluator = [dict(type='CocoMetric', ann_file='data/coco/annotations/v.json')]", SMALL_CONFIG),
-        data_root='/elsewhere')
+        data_root=str(tmp_path))
     dataset, = cfg.train_dataloader.dataset.dataset.datasets
-    assert dataset.data_root == cfg.val_dataloader.dataset.data_root == '/elsewhere'
-    assert cfg.val_evaluator[0].ann_file == '/elsewhere/annotations/v.json' and 'data/coco' not in cfg.pretty_text
+    assert dataset.data_root == cfg.val_dataloader.dataset.data_root == str(tmp_path)
+    assert cfg.val_evaluator[0].ann_file == f'{tmp_path}/annotations/v.json' and 'data/coco' not in cfg.pretty_text
     set_classes(cfg, ['a', 'b'])
     assert dataset.metainfo.classes == ('a', 'b')
 

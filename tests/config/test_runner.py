@@ -44,15 +44,15 @@ def test_what_a_config_leaves_out_and_what_it_gives_as_classes(capfd):
     cfg, said = used(capfd, default_scope='mmdet')
     assert "runner_type = 'Runner' in the config keeps mmengine's" in said
     assert cfg.train_cfg == dict(type='DenseEpochLoop', max_epochs=2)
-    assert cfg.default_hooks == dict(checkpoint=OURS, startup=dict(type='StartupHook'))
+    assert cfg.default_hooks == dict(checkpoint=OURS, startup=dict(type='StartupHook'), ending=dict(type='EndingHook'))
     cfg, said = used(capfd, train_cfg=dict(type=EpochBasedTrainLoop, max_epochs=2), default_hooks=dict(
-        checkpoint=dict(type=CheckpointHook, interval=1), startup=None))
+        checkpoint=dict(type=CheckpointHook, interval=1), startup=None, ending=None))
     assert ' stays' not in said and cfg.train_cfg.type == 'DenseEpochLoop'
-    assert cfg.default_hooks == dict(checkpoint=OURS, startup=None)
+    assert cfg.default_hooks == dict(checkpoint=OURS, startup=None, ending=None)
     cfg, said = used(capfd, train_cfg=dict(by_epoch=False, max_iters=2), custom_hooks=[dict(type='StartupHook')],
-                     default_hooks=dict(checkpoint=None))
+                     default_hooks=dict(checkpoint=None, ending=None))
     assert ' stays' not in said and cfg.train_cfg == dict(type='DenseIterLoop', max_iters=2)
-    assert cfg.default_hooks == dict(checkpoint=None)
+    assert cfg.default_hooks == dict(checkpoint=None, ending=None)
 
 
 def test_our_own_configs_stay_as_they_are():

@@ -24,6 +24,7 @@ from xcit_dense.export import exporting, finishing
 from xcit_dense.export.metadata import metadata_of, resize_rule
 from xcit_dense.predict.classes import Classes
 from xcit_dense.predict.models import open_exported
+from xcit_dense.weights import best_checkpoint
 
 onnx = pytest.importorskip('onnx')
 onnxruntime = pytest.importorskip('onnxruntime')
@@ -44,7 +45,7 @@ def test_a_segmentor_takes_any_size_and_the_size_of_the_labels(exported_segmento
 
 def test_a_detector_says_what_it_is(exported, trained):
     found = metadata_in(exported)
-    checkpoint = trained[0] / 'epoch_2.pth'
+    checkpoint = best_checkpoint(trained[0])
     assert found['task'] == 'detection' and found['precision'] == 'float32' and found['config'] == 'maskrcnn_xcit_tiny'
     assert json.loads(found['classes']) == ['disc', 'square', 'triangle', 'star', 'cross']
     assert len(json.loads(found['palette'])) == 5 and json.loads(found['numbers']) == [1, 2, 3, 4, 5]

@@ -17,6 +17,7 @@ from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.errors import ConfigError, DataError, SetupError
 from xcit_dense.predict.tiles import scores_of
+from xcit_dense.weights import best_checkpoint
 
 pytestmark = pytest.mark.filterwarnings('ignore')
 TILES = pytest.mark.parametrize('tiles', ({}, dict(tile=40, overlap=0.4)), ids=('whole', 'tiles'))
@@ -205,7 +206,7 @@ def test_a_config_in_any_form(trained, path, detector):
     work_dir, wanted = trained[0], detector(path)
     cfg = Config.fromfile(work_dir / 'maskrcnn_xcit_tiny.py')
     for config in (work_dir / 'maskrcnn_xcit_tiny.py', str(work_dir), cfg):
-        assert same(xcit_dense.load(config, work_dir / 'epoch_2.pth', threshold=0, device='cpu')(path), wanted)
+        assert same(xcit_dense.load(config, best_checkpoint(work_dir), threshold=0, device='cpu')(path), wanted)
     options = {'model.test_cfg.rcnn.max_per_img': 2}
     assert [len(xcit_dense.load(config, work_dir, threshold=0, cfg_options=options)(path))
             for config in (TINY_CONFIG, cfg)] == [2, 2]

@@ -14,7 +14,7 @@ from xcit_dense.config.loading import load_config
 from xcit_dense.data.classes import take_classes
 from xcit_dense.errors import CheckpointError, SetupError
 from xcit_dense.ssl.teacher import check_teacher
-from xcit_dense.weights import newest_checkpoint, read_checkpoint
+from xcit_dense.weights import best_checkpoint, newest_checkpoint, read_checkpoint
 
 pytestmark = pytest.mark.filterwarnings('ignore')
 
@@ -51,7 +51,7 @@ def run(run_of_teacher, class_folders, tmp_path_factory):
 
 def test_what_a_training_tells(run, run_of_teacher):
     _, work_dir, said = run
-    file = run_of_teacher / 'epoch_1.pth'
+    file = best_checkpoint(run_of_teacher)
     assert re.search(rf'teacher: .*{TINY_CLS_CONFIG.name} of xcit_dense, [\d,]+ parameters, from {file}', said)
     assert re.search(r'Epoch\(train\).*loss_cls: .*loss_distill: ', said) and 'val/loss_distill: ' in said
     assert 'weights          all random' in said  # of the student

@@ -13,7 +13,7 @@ from helpers.tools import run_tool
 from xcit_dense.data.demo import make_demo_data
 from xcit_dense.errors import CheckpointError, Stopped
 from xcit_dense.train import build_runner, init_from
-from xcit_dense.weights import newest_checkpoint, read_checkpoint, zoo
+from xcit_dense.weights import best_checkpoint, newest_checkpoint, read_checkpoint, zoo
 
 BOXES = 'roi_head.bbox_head.fc_cls.weight'
 
@@ -49,7 +49,7 @@ def begin(cfg):
 
 
 def test_a_detector_of_other_classes(trained, other_data, tmp_path):
-    old = read_checkpoint(newest_checkpoint(trained[0]))['state_dict']
+    old = read_checkpoint(best_checkpoint(trained[0]))['state_dict']
     got, runner = begin(make_config(TINY_CONFIG, other_data, tmp_path, init_from=str(trained[0])))
     classes = ('disc', 'square', 'triangle', 'star', 'cross')
     assert torch.equal(got[BOXES][0], old[BOXES][classes.index('star')])
@@ -146,7 +146,7 @@ def test_published_models_have_known_classes(trained, other_data, tmp_path, monk
     monkeypatch.setattr('xcit_dense.train.init_from.start_model', lambda *args: calls.append(args))
     state = read_checkpoint(newest_checkpoint(trained[0]))['state_dict']
     torch.save(dict(state_dict=state), tmp_path / 'published.pth')
-    monkeypatch.setattr('xcit_dense.train.runner.fetch', lambda source: tmp_path / 'published.pth')
+    monkeypatch.setattr('xcit_dense.train.runner.fetch', lambda *_: tmp_path / 'published.pth')
     begin(make_config(TINY_CONFIG, other_data, tmp_path / 'run', init_from='xcit://maskrcnn_tiny_12_p16'))
     (_, _, _, rows, old, new), = calls
     assert len(old) == 80 and old[0] == 'person' and new == ('star', 'moon', 'Cross') and len(rows) == 6

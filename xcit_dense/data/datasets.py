@@ -235,7 +235,7 @@ def datasets(cfg: Config, loaders) -> list:
 
 def of_same_size(names: str, cfg: Config) -> str:
     """Return a text about ``*_custom`` configs; if a config is a small one, or based on it, with the small ones."""
-    if not re.search(r'_small\.py$', cfg.text or cfg.filename or '', re.M):
+    if not re.search(r'_small\.py$', getattr(cfg, 'text', None) or getattr(cfg, 'filename', None) or '', re.M):
         return names
     return names.replace('_xcit_s12_p16_custom', '_xcit_n12_p16_small').replace('xcit_s12_p16_custom',
                                                                                 'xcit_n12_p8_small')

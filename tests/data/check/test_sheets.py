@@ -14,7 +14,7 @@ from xcit_dense.draw.classes import class_colours, draw_legend, font_of
 WIDTH, HEIGHT, GAP = 480, 360, 12
 #: A colour (RGB) of which no two channels are alike, so that another order shows.
 PAPER = (20, 90, 200)
-ALARM = (176, 0, 32)
+ALARM, BLACK = (176, 0, 32), (0, 0, 0)
 NAMES = ('disc', 'square', 'star')
 COLOURS = class_colours(NAMES)
 
@@ -77,16 +77,18 @@ def test_masks_lie_where_they_are_in_the_colour_of_their_class(tmp_path):
 
 @pytest.mark.parametrize('scale', (1, 2, 0.5))
 def test_boxes_and_polygons_are_scaled_with_their_picture(tmp_path, scale):
-    """Boxes in the class's colour with an alarm around what has findings; polygons filled lightly."""
+    """Boxes in the class's colour with a frame around what has findings; polygons filled lightly."""
     size = round(WIDTH / scale), round(HEIGHT / scale)
     box = [value / scale for value in (100, 60, 300, 200)]  # x, y, width, height
     for marked in (False, True):
         pixels, _ = drawn(tmp_path, thing('star', box, marked=marked), size=size)
-        sides = pixels[60, 250:390], pixels[260, 110:390], pixels[70:250, 100], pixels[70:250, 400]
+        out = int(marked)  # a frame is around the object, and covers nothing of it
+        sides = (pixels[60 - out, 250:390], pixels[260 + out, 110:390], pixels[70:250, 100 - out],
+                 pixels[70:250, 400 + out])
         assert all(same(side, COLOURS[2]) for side in sides)
         assert same(pixels[70:250, 110:390], PAPER) and same(pixels[270:, :], PAPER) and same(pixels[:, 410:], PAPER)
-        outer = pixels[58, 250:390], pixels[70:250, 402]  # around the outline
-        assert all(same(side, ALARM if marked else PAPER) for side in outer)
+        outer = pixels[57, 250:390], pixels[70:250, 403]  # around the outline
+        assert all(same(side, BLACK if marked else PAPER) for side in outer)
     polygon = [x / scale for x in (100, 200, 300, 200, 300, 340, 100, 340)]
     pixels, _ = drawn(tmp_path, thing('square', [10 / scale] * 2 + [5 / scale] * 2, [polygon]), size=size)
     assert same(pixels[210:330, 110:290], mixed(COLOURS[1], 110 / 255), 2)
