@@ -223,6 +223,7 @@ def test_differences_of_settings_by_key():
         'custom_hooks.1.x': ('1', '2')}
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_the_settings_and_not_without(demo_data, tmp_path, capsys):
     """Another learning rate is an error, other data a warning that names the options."""
     settings = dict(image_size=64, batch_size=3, lr=1e-3, iterations=3, augment='strong')

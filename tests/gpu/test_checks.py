@@ -84,7 +84,7 @@ BROKEN = dict(
     (test_right.test_fused, 'bias_of_a_norm_not_folded', 'maps'),
     (test_steps.test_waits, 'reads_a_value', 'Tensor.item'),
     (test_steps.test_deterministic, 'not_deterministic', 'put_ refused'),
-    (test_steps.test_memory, 'keeps_maps', 'MiB'),
+    pytest.param(test_steps.test_memory, 'keeps_maps', 'MiB', marks=pytest.mark.slow),
     pytest.param(test_right.test_compiled, 'form_for_compilers_off', 'maps', marks=pytest.mark.slow),
     pytest.param(test_right.test_compiled, 'loop_over_tokens', 'graphs', marks=pytest.mark.slow)))
 def test_a_broken_model_fails(check, fault, words, tiny, monkeypatch):

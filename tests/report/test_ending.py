@@ -19,6 +19,7 @@ from xcit_dense.report.ending import EndingHook
 from xcit_dense.train.startup import StartupHook
 
 
+@pytest.mark.slow
 def test_what_it_says_to_do_next_works_as_typed(demo_data, tmp_path, monkeypatch):
     """In a folder whose name has a space. The curves are drawn, and both commands read the best checkpoint."""
     monkeypatch.setattr(ending, 'plot_curves', curves.plot_curves)

@@ -22,6 +22,7 @@ def test_the_longest_run_that_fits(seconds, unit, each, most, interval, wanted):
     assert not length or length * unit + -(-length // spacing) * each <= seconds
 
 
+@pytest.mark.slow
 def test_it_is_the_training_of_that_length(demo_data, tmp_path, monkeypatch):
     """Also with a seed that is drawn, and where it continues without being told of the minutes."""
     monkeypatch.setattr(minutes, '_FEWEST', 3)
