@@ -71,10 +71,10 @@ def test_compile_with_dynamic_height_and_width(with_cp):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('kind, dtype, training, with_cp, whole', (
+@pytest.mark.parametrize('kind, dtype, training, with_cp, whole', [
     (kind, dtype, *mode, whole)
     for kind in (XCiT, XCiTClassifier) for dtype in (torch.float32, torch.bfloat16, torch.float16)
-    for mode in ((True, False), (True, True), (False, False)) for whole in (False, True)))
+    for mode in ((True, False), (True, True), (False, False)) for whole in (False, True)])
 def test_compiling_makes_one_graph_for_any_size(kind, dtype, training, with_cp, whole):
     """For all blocks, if they are compiled one by one."""
     torch._dynamo.reset()
