@@ -105,8 +105,9 @@ def _run(args):
     check_before_training(cfg, args.data_findings)
     take_classes(cfg, on_findings=args.data_findings)
     if cfg.get('resume'):
-        resumed = find_resumed(source_of(cfg.resume, cfg.get('load_from')), cfg.work_dir)
-        use_fit(cfg, read_checkpoint(resumed), trains=True)
+        if cfg.get('runner_type') == 'DenseRunner':  # mmengine's may resume what is not on a disk
+            resumed = find_resumed(source_of(cfg.resume, cfg.get('load_from')), cfg.work_dir)
+            use_fit(cfg, read_checkpoint(resumed), trains=True)
     elif not args.no_fit and fits_itself(cfg):
         fit(cfg, settings_of(args), (*(args.cfg_options or ()), *(['train_cfg'] if args.minutes else [])))
     if args.amp:
@@ -122,7 +123,7 @@ def _run(args):
     if args.log:
         options.add_hook(cfg, 'LoggersHook', loggers=args.log)
     with explained(cfg):
-        if args.minutes is not None and not args.resume:
+        if args.minutes is not None and not cfg.get('resume'):
             set_minutes(cfg, args.minutes, args.started, args.cfg_options or ())
         runner = build_runner(cfg)
         try:
