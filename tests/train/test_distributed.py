@@ -225,10 +225,10 @@ SUMMED = 'randomness = dict(seed=1)\noptim_wrapper = dict(accumulative_counts=2)
 
 
 def checkpoints(folder):
-    """Return the names of the checkpoints, which must all be complete, and of half-written files next to them."""
+    """Return the names of the checkpoints to resume, which must all be complete, and of half-written files there."""
     files = sorted(folder.glob('*.pth'))
     assert not any(map(damage, files)) and read_checkpoint(newest_checkpoint(folder))
-    return [path.name for path in files], len(list(folder.glob('*.part')))
+    return [path.name for path in files if not path.name.startswith('best_')], len(list(folder.glob('*.part')))
 
 
 @pytest.mark.slow

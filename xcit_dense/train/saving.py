@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from uuid import uuid4
 
+from mmengine.dist import all_gather_object
 from mmengine.logging import print_log
 from mmengine.registry import HOOKS, VISBACKENDS
 
@@ -59,6 +60,8 @@ class DenseCheckpointHook(OpenCheckpointHook):
                 infos.pop(key)
         runner.message_hub.update_info('run_id', self.notes.run)
         super().before_train(runner)
+        # all processes save it again after a better validation, and the first knows whether it is there
+        self.last_ckpt = all_gather_object(infos.get('last_ckpt'))[0]
 
     def save_stopped(self, runner, iteration: int) -> Path:
         """Save a run that must stop after ``iteration`` iterations, and return the file.
