@@ -32,7 +32,7 @@ def test_the_detector_of_that_name_is_not_ours():
     theirs = Config(dict(model=dict(type='DINO', backbone=dict(type='ResNet'), bbox_head=dict(type='DINOHead'))))
     check_labelled(theirs, 'dino-4scale_r50', None)
     assert not check_hooks(theirs)
-    with pytest.raises(ConfigError, match='such as xcit_s12_p16_custom, a'):
+    with pytest.raises(ConfigError, match='such as xcit_s12_p16_custom, with model.backbone.arch=nano_12_p16, a'):
         check_labelled(load_config(SMALL), SMALL, None)
 
 

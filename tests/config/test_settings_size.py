@@ -2,7 +2,7 @@
 import pytest
 from mmengine.config import Config
 
-from xcit_dense.config.image_size import compare_test_size, set_image_size, test_size_of
+from xcit_dense.config.image_size import box_of, compare_test_size, set_image_size, test_size_of
 from xcit_dense.config.loading import read_config
 from xcit_dense.config.testing import find_resolution, set_test_size
 from xcit_dense.errors import ConfigError
@@ -63,6 +63,15 @@ def test_classification_keeps_the_crop_ratio():
     assert [steps_of(cfg, 'test')[1].scale, steps_of(cfg, 'test')[2].crop_size] == [439, 384]
     with pytest.raises(ConfigError, match='one side'):
         set_image_size(cfg, (384, 256))
+
+
+def test_what_is_a_box():
+    """Of a short edge with the longest side both, and no canvas."""
+    short = [dict(type='ResizeShortestEdge', scale=(640, 640), max_size=2560)]
+    padded = [dict(type='Pad', size=(1024, 1024)), dict(type='Resize', scale=(1333, 800))]
+    boxes = [box_of(Config(dict(test_dataloader=dict(dataset=dict(type='CocoDataset', pipeline=steps)))))
+             for steps in (short, padded)]
+    assert boxes == [(2560, 640), (1333, 800)]
 
 
 @pytest.mark.parametrize('steps, wanted', (

@@ -191,10 +191,12 @@ class _ToBox(_ToSide):
     def box(self, pair):
         """Return the new box for a box of the config; it keeps its ratio to the original one."""
         self.seen.append(tuple(pair))
+        return self.canvas(pair)
+
+    def canvas(self, pair):
+        """Return the new sides of a canvas, which keeps its ratio to the original box but is none itself."""
         ratio = _extent(pair) / _extent(self._before)
         return type(pair)(max(round(side * ratio), 1) for side in self._after)
-
-    canvas = box
 
     def crop(self, sides):
         """Return the new height and width of a crop, or the new side."""
@@ -234,8 +236,8 @@ def _converted(node, view):
         return type(node)(_converted(part, view) for part in node) if isinstance(node, (list, tuple)) else node
     kind, changed = type_name(node.get('type')), type(node)(node)
     for key, value in node.items():
-        if f'{kind}.{key}' in _NO_PIXELS:
-            continue
+        if f'{kind}.{key}' in _NO_PIXELS or kind == 'ResizeShortestEdge' and key == 'scale' and 'max_size' in node:
+            continue  # no pixels, or only the short side of a box
         if key in _BOXES:
             changed[key] = _boxes(value, view)
         elif (kind, key) == ('Pad', 'size'):  # width and height; in other steps it is height and width

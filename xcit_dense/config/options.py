@@ -118,9 +118,10 @@ def set_best(cfg: Config, patience: int = None):
         raise ConfigError('--patience needs a metric, and ' + (
             'this config has no validation' if cfg.get('val_cfg') is None else 'that of this config is unknown: name '
             'it by --cfg-options default_hooks.checkpoint.save_best=NAME'))
+    rule = saving.get('rule')
+    rule = rule[0] if isinstance(rule, (list, tuple)) else rule  # of several metrics, key is the first
     if patience:  # as good is no better; and it counts a validation before the checkpoint is saved
-        add_hook(cfg, 'EarlyStoppingHook', monitor=key, rule=saving.get('rule'), patience=patience, min_delta=1e-6,
-                 priority='LOW')
+        add_hook(cfg, 'EarlyStoppingHook', monitor=key, rule=rule, patience=patience, min_delta=1e-6, priority='LOW')
 
 
 def set_auto_scale_lr(cfg: Config):

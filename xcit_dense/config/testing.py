@@ -99,7 +99,8 @@ def check_labelled(cfg: Config, name, option: str = None):
     kind = type_name(((cfg.get('model') or {}).get('backbone') or {}).get('type')) or 'unknown'
     if learns_without_labels(cfg):
         raise ConfigError(f'{option or "a test"} needs labelled images, and {name} is a config for images without '
-                          'labels: give the config of a classifier of the same arch, such as xcit_s12_p16_custom'
+                          'labels: give the config of a classifier, such as xcit_s12_p16_custom, with '
+                          f'model.backbone.arch={cfg.model.backbone.get("arch")}'
                           f'{"" if option else ", and --knn or --linear"}')
     if option and (kind != 'XCiTClassifier' or not cfg.get(LOADERS[0])):
         raise ConfigError(f'{option} needs the config of a classifier (XCiTClassifier) with training images, such as '
