@@ -1,5 +1,4 @@
 """Check the data set of a config: print every problem, count the classes, draw a contact sheet."""
-import copy
 import json
 from pathlib import Path
 
@@ -48,7 +47,7 @@ def _run(args):
         _write_dropped(cfg, reports, args.drop, args.overwrite)
     errors = sum(finding.severity == check.ERROR for finding in findings)
     if not errors:
-        _show_fit(copy.deepcopy(cfg), args.cfg_options)
+        _show_fit(cfg, args.cfg_options)
     numbers = (counted(errors, 'errors'), counted(len(findings) - errors, 'warnings'))
     message = f'{" and ".join(numbers)}; the list is in {file}'
     if errors or findings and args.strict:
