@@ -32,7 +32,7 @@ def test_export_with_dynamic_height_and_width(golden, fused):
 
 
 @pytest.mark.parametrize('is_fast, training', (
-    (True, True), (False, False), pytest.param(True, False, marks=pytest.mark.slow),
+    (True, False), (False, False), pytest.param(True, True, marks=pytest.mark.slow),
     pytest.param(False, True, marks=pytest.mark.slow)))
 def test_compilers_get_one_graph(is_fast, training):
     """For every size and either state of the switch; with the Gram form where it is cheaper and on."""

@@ -187,8 +187,9 @@ def test_a_bad_loss_in_one_process_is_skipped_by_all(train, tmp_path):
     assert {int(each['step']) for each in state['optimizer']['state'].values()} == {3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('base', 'length', 'in_shares'), (
-    pytest.param(TINY_CONFIG, 'max_epochs=3', False, marks=pytest.mark.slow), (TINY_SEG_CONFIG, 'max_iters=6', True)))
+    (TINY_CONFIG, 'max_epochs=3', False), (TINY_SEG_CONFIG, 'max_iters=6', True)))
 def test_validation_losses_are_those_of_one_process(base, length, in_shares, train, demo_data, tmp_path):
     """Three images: one of the processes gets an image twice. With a whole model and with one in shares.
 

@@ -13,8 +13,9 @@ from xcit_dense.config.loading import list_models, read_config
 from xcit_dense.config.settings import Settings
 
 #: Many small objects, few of them of a class.
-NUCLEI = [(450, 420, [('a', 12, 12), ('b', 10, 11), ('a', 15, 12)] * 30)] * 40
-RARE = [(*size, [*objects, *[('rare', 12, 12)] * (place < 2)]) for place, (*size, objects) in enumerate(NUCLEI * 8)]
+NUCLEI = [('a', 12, 12), ('b', 10, 11), ('a', 15, 12)] * 30
+RARE = [(450, 420, [*objects, *[('rare', 12, 12)] * (place < 2)])
+        for place, objects in enumerate([NUCLEI] * 40 + [NUCLEI[:6]] * 160)]
 CLASSES = 'a', 'b', 'rare'
 
 
