@@ -75,6 +75,14 @@ def length_key(cfg: Config, option: str) -> str:
     return key
 
 
+def set_val_interval(cfg: Config, interval: int):
+    """Set how often a training validates; checkpoints that were saved as often still are."""
+    loop, saving = cfg.train_cfg, (cfg.get('default_hooks') or {}).get('checkpoint') or {}
+    if saving.get('interval') == loop.get('val_interval') and saving.get('by_epoch', True) == ('max_epochs' in loop):
+        saving['interval'] = interval
+    loop['val_interval'] = interval
+
+
 class _Stretch:
 
     def __init__(self, before, after, unit, of_epoch):

@@ -15,7 +15,7 @@ from mmengine.logging import print_log
 from .._utils.processes import end_workers, is_first_process, return_freed_memory
 from .._utils.text import counted, type_name
 from ..config.check.keys import changes
-from ..config.length import UNITS, length_key, set_length
+from ..config.length import UNITS, length_key, set_length, set_val_interval
 from ..errors import ConfigError, Stopped
 from .resuming import kept_random_state
 from .runner import build_runner
@@ -87,9 +87,7 @@ def set_minutes(cfg, minutes: float, started: float, given=()):
                           f'starts. {counted(least, UNITS[key])} with one validation need --minutes {needed:g}')
     before = {name: copy.deepcopy(cfg[name]) for name in _PARTS if name in cfg}
     set_length(cfg, length, UNITS[key])
-    loop.val_interval = max(interval, spacing)
-    if saving.get('by_epoch', True) == (key == 'max_epochs') and saving.get('interval', -1) > 0:
-        saving.interval = max(saving.interval, spacing) if key == 'max_epochs' else spacing
+    set_val_interval(cfg, spacing)
     text = (f'--minutes {minutes:g}: {measured}: {counted(length, UNITS[key])}'
             + f' ({counted(length * costs.epoch, "iterations")})' * (key == 'max_epochs'))
     cfg.timed = [dict(key=name, before=old, after=new, why=text) for part in before

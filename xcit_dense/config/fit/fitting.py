@@ -13,7 +13,7 @@ from ..check import WARM_UP, schedulers, shortened, warm_up_of
 from ..check.keys import changes, value_at
 from ..check.top_level import files_of, option_for
 from ..image_size import box_of, set_image_size
-from ..length import UNITS, process_count, set_length
+from ..length import UNITS, process_count, set_length, set_val_interval
 from ..loading import configs_folder, read_config
 from .detection import balanced
 from .geometry import resize_of, rounded
@@ -197,8 +197,8 @@ def fit_schedule(cfg, epoch_length: int) -> dict:
     if length != now:
         set_length(cfg, length, UNITS[key], epoch_length)
         whys.update({f'train_cfg.{key}': why, 'param_scheduler': 'stretched with the run'})
-        if key == 'max_epochs':
-            _space(cfg, length)
+        if key == 'max_epochs' and cfg.train_cfg.get('val_interval', length) < length // _VALIDATIONS:
+            set_val_interval(cfg, length // _VALIDATIONS)
     after = warm_up_of(cfg, epoch_length)
     if after:
         node = dict(schedulers(cfg.param_scheduler, 'param_scheduler'))[after[0]]
@@ -207,14 +207,3 @@ def fit_schedule(cfg, epoch_length: int) -> dict:
         why = f'the warm-up takes a tenth of the run, before {counted(before[1], "iterations")}'
         whys['param_scheduler'] = '; '.join(filter(None, (whys.get('param_scheduler'), why)))
     return whys
-
-
-def _space(cfg, length):
-    """Make a run of many epochs validate and save less often."""
-    now, interval = cfg.train_cfg.get('val_interval'), length // _VALIDATIONS
-    if not now or now >= interval:
-        return
-    cfg.train_cfg.val_interval = interval
-    saving = (cfg.get('default_hooks') or {}).get('checkpoint') or {}
-    if saving.get('interval') == now and saving.get('by_epoch', True):
-        saving['interval'] = interval
