@@ -5,7 +5,6 @@ which calls every layer, and with the model before.
 """
 import copy
 import functools
-import statistics
 from time import perf_counter
 
 import pytest
@@ -200,10 +199,10 @@ def test_looking_costs_less_than_a_hundredth_of_a_block(monkeypatch):
         return (perf_counter() - start) / count
 
     with torch.inference_mode():
-        whole = statistics.median(seconds(lambda: block(x, 14, 14), 5) for _ in range(20))
+        whole = min(seconds(lambda: block(x, 14, 14), 5) for _ in range(20))  # other work on the machine only adds
         monkeypatch.setattr(branches, 'residual', lambda *args: None)
         monkeypatch.setattr(branches.xca, 'is_cheaper', lambda x: True)
-        looking = statistics.median(seconds(lambda: (
+        looking = min(seconds(lambda: (
             fast.attend(block, x), fast.mix_neighbours(block, x, 14, 14), fast.feed_forward(block, x)), 50)
             for _ in range(20))
     assert looking < 0.01 * whole
