@@ -3,7 +3,7 @@ import pytest
 from mmengine.config import Config
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
-from xcit_dense.config.length import set_length
+from xcit_dense.config.length import set_length, set_val_interval
 from xcit_dense.config.loading import load_config, read_config
 from xcit_dense.config.settings import Settings
 from xcit_dense.errors import ConfigError
@@ -136,3 +136,11 @@ def test_the_length_of_an_epoch(demo_data, tmp_path):
         cfg.train_dataloader.dataset = dataset
         with pytest.raises(ConfigError, match='--iterations: this config counts epochs.*Use --epochs N$'):
             set_length(cfg, 30, 'iterations')
+
+
+def test_checkpoints_follow_the_validations_that_they_were_saved_with():
+    for loop, saving, after in ((dict(max_epochs=9), 1, 3), (dict(max_epochs=9, val_interval=2), 2, 3),
+                                (dict(max_epochs=9, val_interval=2), 1, 1), (dict(max_iters=9), 1000, 1000)):
+        cfg = Config(dict(train_cfg=loop, default_hooks=dict(checkpoint=dict(interval=saving))))
+        set_val_interval(cfg, 3)
+        assert cfg.train_cfg.val_interval == 3 and cfg.default_hooks.checkpoint.interval == after

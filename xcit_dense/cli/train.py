@@ -71,6 +71,8 @@ def _run(args):
     from ..config import options
     check_choices('--log', args.log, options.LOGGERS)
     options.check_loggers(args.log)
+    from mmengine.logging import print_log
+
     from .._utils.processes import is_first_process
     from ..config.check import explained
     from ..config.fit.fitting import fit, fits_itself, use_fit
@@ -107,7 +109,9 @@ def _run(args):
     if cfg.get('resume'):
         if cfg.get('runner_type') == 'DenseRunner':  # mmengine's may resume what is not on a disk
             resumed = find_resumed(source_of(cfg.resume, cfg.get('load_from')), cfg.work_dir)
-            use_fit(cfg, read_checkpoint(resumed), trains=True)
+            use_fit(cfg, read_checkpoint(resumed), trains=True, given=args.cfg_options or ())
+        if args.minutes is not None and is_first_process(args.launcher):
+            print_log(f'--minutes {args.minutes:g} is not used: a resumed run keeps its length', logger='current')
     elif not args.no_fit and fits_itself(cfg):
         fit(cfg, settings_of(args), (*(args.cfg_options or ()), *(['train_cfg'] if args.minutes else [])))
     if args.amp:

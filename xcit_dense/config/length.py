@@ -6,12 +6,12 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 
 from .._utils.processes import is_first_of_any_launcher
-from .._utils.text import type_name
+from .._utils.text import counted, type_name
 from ..data.datasets import LOADERS, datasets, dicts_in
 from ..data.folders import find_images, names_in_list
 from ..data.unlabelled import UnlabelledSource
 from ..errors import ConfigError, DataError
-from .check import WARM_UP, schedulers, shortened, warms_up
+from .check import WARM_UP, schedulers, shortened, warm_up_of, warms_up
 
 #: The unit that a run counts, by its key in ``train_cfg``.
 UNITS = dict(max_epochs='epochs', max_iters='iterations')
@@ -78,9 +78,23 @@ def length_key(cfg: Config, option: str) -> str:
 def set_val_interval(cfg: Config, interval: int):
     """Set how often a training validates; checkpoints that were saved as often still are."""
     loop, saving = cfg.train_cfg, (cfg.get('default_hooks') or {}).get('checkpoint') or {}
-    if saving.get('interval') == loop.get('val_interval') and saving.get('by_epoch', True) == ('max_epochs' in loop):
+    by_epoch = bool(loop.get('max_epochs'))
+    usual = loop.get('val_interval', 1 if by_epoch else 1000)  # of mmengine's loops
+    if saving.get('interval') == usual and saving.get('by_epoch', True) == by_epoch:
         saving['interval'] = interval
     loop['val_interval'] = interval
+
+
+def shorten_warm_up(cfg: Config, epoch_length: int) -> str:
+    """Shorten a warm-up to a tenth of the run, if it is longer; return the reason, or ''."""
+    found = warm_up_of(cfg, epoch_length)
+    if not found:
+        return ''
+    path, before, length, unit = found
+    node = dict(schedulers(cfg.param_scheduler, 'param_scheduler'))[path]
+    node['end'] = shortened(node, int(WARM_UP * length) // unit)
+    return '' if node['end'] * unit == before else (
+        f'the warm-up takes a tenth of the run, before {counted(before, "iterations")}')
 
 
 class _Stretch:

@@ -15,7 +15,7 @@ from mmengine.logging import print_log
 from .._utils.processes import end_workers, is_first_process, return_freed_memory
 from .._utils.text import counted, type_name
 from ..config.check.keys import changes
-from ..config.length import UNITS, length_key, set_length, set_val_interval
+from ..config.length import UNITS, length_key, set_length, set_val_interval, shorten_warm_up
 from ..errors import ConfigError, Stopped
 from .resuming import kept_random_state
 from .runner import build_runner
@@ -29,7 +29,7 @@ _VALIDATIONS, _SHARE, _ITERATIONS = 10, 0.25, 20
 #: A length that no training has, and so no end is in sight while it is measured.
 _ENDLESS = 10**6
 #: Hooks that report to the user.
-_REPORTS = 'StartupHook', 'LoggersHook'
+_REPORTS = 'StartupHook', 'EndingHook', 'LoggersHook'
 #: What a length changes.
 _PARTS = 'train_cfg', 'param_scheduler', 'default_hooks', 'custom_hooks'
 
@@ -86,7 +86,9 @@ def set_minutes(cfg, minutes: float, started: float, given=()):
         raise ConfigError(f'--minutes {minutes:g} is too short: {measured}, and {elapsed:.0f} s until the training '
                           f'starts. {counted(least, UNITS[key])} with one validation need --minutes {needed:g}')
     before = {name: copy.deepcopy(cfg[name]) for name in _PARTS if name in cfg}
-    set_length(cfg, length, UNITS[key])
+    set_length(cfg, length, UNITS[key], costs.epoch)
+    if 'fitted' in cfg and not any(name.startswith('param_scheduler') for name in given):
+        shorten_warm_up(cfg, costs.epoch)
     set_val_interval(cfg, spacing)
     text = (f'--minutes {minutes:g}: {measured}: {counted(length, UNITS[key])}'
             + f' ({counted(length * costs.epoch, "iterations")})' * (key == 'max_epochs'))
@@ -135,11 +137,16 @@ def _endless(cfg, key, folder):
     cfg = copy.deepcopy(cfg)
     set_length(cfg, _ENDLESS, UNITS[key], epoch_length=1)
     cfg.train_cfg.val_begin = _ENDLESS
-    cfg.default_hooks = dict(cfg.get('default_hooks') or {}, checkpoint=None)
-    cfg.custom_hooks = [hook for hook in cfg.get('custom_hooks') or () if type_name(hook.get('type')) not in _REPORTS]
+    hooks = {name: hook for name, hook in (cfg.get('default_hooks') or {}).items() if not _reports(hook)}
+    cfg.default_hooks = dict(hooks, checkpoint=None)
+    cfg.custom_hooks = [hook for hook in cfg.get('custom_hooks') or () if not _reports(hook)]
     cfg.visualizer = dict(cfg.get('visualizer') or {}, name='measured', vis_backends=None)  # shared by its name
     cfg.work_dir, cfg.experiment_name, cfg.log_level = folder, 'measured', 'ERROR'
     return cfg
+
+
+def _reports(hook):
+    return type_name((hook or {}).get('type')) in _REPORTS
 
 
 def _costs(cfg, seconds):

@@ -1,5 +1,6 @@
 """What the log of a training has: one block about what it is about to do, and which messages it omits."""
 import logging
+import shlex
 import sys
 
 import torch
@@ -84,7 +85,7 @@ def describe_run(runner, facts=None) -> str:
         'work dir': runner.work_dir,
         # where to look at what hooks log besides files, by the name of the logger
         **{name: place for hook in runner.hooks for name, place in getattr(hook, 'places', {}).items()},
-        'resume': f'after a stop, repeat the command with --resume and --work-dir {runner.work_dir}'}
+        'resume': f'after a stop, repeat the command with --resume and --work-dir {shlex.quote(str(runner.work_dir))}'}
     width = max(map(len, lines))
     return '\n'.join(f'{name:<{width}}  {text}' for name, text in lines.items())
 

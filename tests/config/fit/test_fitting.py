@@ -8,9 +8,11 @@ from helpers.nuclei import make_nuclei
 from helpers.paths import ROOT, SMALL_CONFIG
 from helpers.tools import run_process
 from xcit_dense.config.fit import look
-from xcit_dense.config.fit.fitting import PARTS, fit, fits_itself, use_fit
-from xcit_dense.config.loading import list_models, read_config
+from xcit_dense.config.fit.fitting import PARTS, SIZE, fit, fits_itself, use_fit
+from xcit_dense.config.length import set_length
+from xcit_dense.config.loading import list_models, load_config, read_config
 from xcit_dense.config.settings import Settings
+from xcit_dense.data.classes import take_classes
 
 #: Many small objects, few of them of a class.
 NUCLEI = [('a', 12, 12), ('b', 10, 11), ('a', 15, 12)] * 30
@@ -80,6 +82,48 @@ def test_values_of_the_user_stay_and_others_follow(boxes):
     larger = config_for(boxes)
     fit(larger, Settings(image_size=192))
     assert larger.test_dataloader.dataset.pipeline[1].scale == (192, 192) and larger.train_dataloader.batch_size == 8
+
+
+def test_a_length_in_the_other_unit_is_that_of_the_fitted_batch(maps):
+    cfg = config_for(maps, SEG)
+    set_length(cfg, 40, 'iterations')  # as it was converted with eight images a batch
+    fit(cfg, Settings(epochs=20))
+    assert cfg.train_dataloader.batch_size == 2  # of 12 images
+    assert cfg.train_cfg.max_iters == cfg.param_scheduler[1].end == 120 and cfg.param_scheduler[0].end == 12
+
+
+def test_a_warm_up_fits_a_length_that_is_given(boxes):
+    for given, end in ((['train_cfg.max_epochs'], 20), (['train_cfg'], 50), (['param_scheduler.0.end'], 50)):
+        cfg = config_for(boxes, train_cfg__max_epochs=2, train_dataloader__batch_size=2)  # 200 iterations
+        fit(cfg, Settings(batch_size=2), given)
+        assert cfg.param_scheduler[0].end == end
+
+
+def test_rare_classes_and_small_images_are_recorded_side_by_side(tmp_path):
+    small = [(6, 90, [('a', 5, 5)])] * 2
+    root = write_boxes(tmp_path, *RARE, *small, classes=CLASSES)
+    cfg = config_for(root)
+    fit(cfg, given=['train_dataloader.dataset.data_root'])
+    assert cfg.train_dataloader.dataset.dataset.filter_cfg.min_size == 1
+    resumed = config_for(root)
+    use_fit(resumed, saved(cfg), trains=True)
+    assert parts(resumed) == parts(cfg)
+    mixed = Settings(augment='strong')
+    cfg = load_config(SMALL_CONFIG, data_root=str(root), settings=mixed, pretrained=False)
+    take_classes(cfg)
+    fit(cfg, mixed)
+    assert cfg.train_dataloader.dataset.dataset.filter_cfg.min_size == 1
+    assert cfg.train_dataloader.dataset.type == 'MultiImageMixDataset'
+
+
+def test_what_is_given_to_a_test_wins_over_the_fit(boxes):
+    cfg, given = config_for(boxes), [SIZE, 'model.test_cfg.rcnn.max_per_img']
+    fit(cfg)
+    for keys in ((), given):
+        tested = config_for(boxes)
+        use_fit(tested, saved(cfg), given=keys)
+        assert (tested.model.test_cfg.rcnn.max_per_img == 50) == bool(keys)
+        assert (tested.test_dataloader.dataset.pipeline[1].scale[0] == 192) == bool(keys)
 
 
 def test_a_config_of_the_users_wins_where_it_differs(boxes, tmp_path):

@@ -5,7 +5,7 @@ from mmengine.config import Config
 from helpers.boxes import RETINA, SEG, band, config_for, write_boxes, write_maps
 from helpers.paths import SMALL_CONFIG, TINY_CLS_CONFIG
 from xcit_dense.config.fit import Look, _look_at_length, describe_fit, look
-from xcit_dense.config.fit.fitting import fit_schedule
+from xcit_dense.config.length import shorten_warm_up
 
 #: Nothing is remarkable at the 192 pixels of the small config.
 USUAL = [(192, 192, [('a', 40, 40), ('a', 24, 20), ('b', 60, 50)])] * 12
@@ -110,7 +110,7 @@ def test_no_warm_up_becomes_so_short_that_it_never_ends(end, length, kept, conve
     kept, found = 1 if converted and kept == 2 else kept, []
     _look_at_length(cfg, 1000, None, None, found)
     assert not found if kept == end else f'param_scheduler.0.end={kept}' in found[0]
-    fit_schedule(cfg, 1000)
+    shorten_warm_up(cfg, 1000)
     assert cfg.param_scheduler[0].end == kept
 
 

@@ -30,15 +30,15 @@ def test_what_is_counted(root):
     """Several files are one data set, and classes that the config leaves out do not count."""
     cfg = config_for(root)
     found, part = measure_objects(cfg), cfg.train_dataloader.dataset
-    assert found.images.tolist() == [[50, 60, 1], [100, 80, 2]] and found.count == 3
-    assert found.too_small == 1  # below the min_size of 8
+    assert found.images.tolist() == [[50, 60, 1], [100, 80, 2]] and found.count == 2
+    assert found.too_small == found.empty == 1  # below the min_size of 8; without objects
     assert found.classes == dict(a=[3, 2], b=[2, 2])
     assert found.per_image.tolist() == [[1, 2], [3, 1]] and found.total == 5
     assert [found.most(percent) for percent in (50, 60, 99, 100)] == [1, 1, 3, 3]
     assert sorted(found.boxes.tolist()) == [[100, 80, 4, 4], [100, 80, 10, 10], [100, 80, 10, 10], [100, 80, 20, 5]]
     cfg.train_dataloader.dataset = dict(type='ConcatDataset', datasets=[part, part])
     found = measure_objects(cfg)
-    assert (found.count, found.total, found.too_small, found.classes['a']) == (6, 10, 2, [6, 4])
+    assert (found.count, found.total, found.too_small, found.classes['a']) == (4, 10, 2, [6, 4])
     assert found.most(50) == 1 and len(found.boxes) == 8
     cfg.train_dataloader.dataset = dict(part, metainfo=dict(classes=('b', )))
     assert measure_objects(cfg).classes == dict(b=[2, 2])

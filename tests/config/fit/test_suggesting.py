@@ -8,7 +8,7 @@ from helpers.boxes import RETINA, SEG, band, config_for, write_boxes, write_maps
 from helpers.paths import ROOT, SMALL_CONFIG, TINY_CLS_CONFIG
 from xcit_dense.config.check import check_config
 from xcit_dense.config.fit import look
-from xcit_dense.config.fit.fitting import fit_schedule
+from xcit_dense.config.fit.fitting import fit_length
 from xcit_dense.config.fit.suggesting import suggest, write_config
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.settings import Settings
@@ -145,7 +145,8 @@ def test_settings_are_written_with_all_that_follows(name, settings, tmp_path):
     if not settings.batch_size and not settings.lr:
         got.optim_wrapper = cfg.optim_wrapper
     if settings.epochs or settings.iterations:
-        assert got.param_scheduler == cfg.param_scheduler and got.train_cfg == cfg.train_cfg
+        assert got.param_scheduler[1:] == cfg.param_scheduler[1:] and got.train_cfg == cfg.train_cfg
+        assert got.param_scheduler[0].end <= cfg.param_scheduler[0].end
     for part in ('train_dataloader', 'val_dataloader', 'auto_scale_lr', 'optim_wrapper'):
         assert got[part] == cfg[part], part
     if name == SEG:
@@ -190,7 +191,7 @@ def test_the_length_of_runs_that_count_iterations(before, epoch_length, after):
     """The data is seen ten times at least, and four hundred times at most unless that is short."""
     cfg = Config.fromfile(SEG)
     cfg.train_cfg.max_iters = cfg.param_scheduler[1].end = before
-    whys = fit_schedule(cfg, epoch_length)
+    whys = fit_length(cfg, epoch_length)
     assert (after is not None) == bool(whys) and cfg.train_cfg.max_iters == (after or before)
     if after:
         assert cfg.train_cfg.val_interval == cfg.default_hooks.checkpoint.interval == after // (before // 175)

@@ -6,6 +6,7 @@ import numpy as np
 from ..._utils.text import counted
 from ...data.datasets import LOADERS, datasets, dicts_in
 from ..check.keys import value_at as at
+from ..length import process_count
 from .geometry import (
     NO_ANCHOR,
     RARE,
@@ -95,7 +96,7 @@ def factor_for_objects(cfg, step, objects):
 
 
 def fit_detector(cfg, objects, keeps_rate: bool) -> dict:
-    """Change anchors, limits on the number of objects, filters, the share of rare classes and the learning rate.
+    """Change anchors, limits on the number of objects, filters and the learning rate.
 
     Args:
         cfg: The config, which is changed.
@@ -106,11 +107,10 @@ def fit_detector(cfg, objects, keeps_rate: bool) -> dict:
         The reasons, by the keys that were changed; that of several is at the first.
     """
     boxes, whys = objects.boxes[:, 2:] * zooms(resize_of(cfg) or {}, objects.boxes[:, :2]), {}
-    for values, why in (_anchors(cfg, boxes), _numbers(cfg, objects), _filter(objects)):
+    for values, why in (_anchors(cfg, boxes), _numbers(cfg, objects), _filter(cfg, objects)):
         cfg.merge_from_dict(values)
         whys.update(dict.fromkeys([*values][:1], why))
-    whys |= _balance(cfg, objects)
-    size = cfg.train_dataloader.get('batch_size') or 1
+    size = (cfg.train_dataloader.get('batch_size') or 1) * process_count()
     return whys if keeps_rate else whys | _fit_rate(cfg, size * objects.total / objects.count)
 
 
@@ -147,8 +147,9 @@ def _numbers(cfg, objects):
     return values, f'images have a median of {counted(usual, "objects")}, and up to {most}'
 
 
-def _filter(objects):
-    return ({'train_dataloader.dataset.filter_cfg.min_size': 1} if objects.too_small else {},
+def _filter(cfg, objects):
+    key = datasets(cfg, LOADERS[:1])[0].key
+    return ({f'{key}.filter_cfg.min_size': 1} if objects.too_small else {},
             f'otherwise {counted(objects.too_small, "images")} would be too small to be used')
 
 
@@ -217,17 +218,19 @@ def _fit_rate(cfg, objects):
             f'{_OBJECTS}'}
 
 
-def _balance(cfg, objects):
-    """Repeat images of rare classes, if there are both rare and frequent ones; return the reason by key."""
+def share_of_rare(cfg, objects):
+    """Return below which share of the images a class is rare, so that `balanced` repeats its images, and the reason.
+
+    The share is None unless there are both rare and frequent classes.
+    """
     shares = {name: images / objects.count for name, (_, images) in objects.classes.items() if images}
     dataset, *others = datasets(cfg, LOADERS[:1])
     rare = {name: share for name, share in shares.items()
             if share < max(shares.values()) / 10 and (share < 0.02 or objects.classes[name][1] < RARE)}
     if not rare or others or dataset.key != 'train_dataloader.dataset':
-        return {}
-    cfg.train_dataloader.dataset = balanced(cfg.train_dataloader.dataset, round(min(9 * min(rare.values()), 0.3), 4))
-    return {dataset.key: f'images of rare classes, such as {min(rare, key=rare.get)!r}, are used up to three times an '
-            'epoch'}
+        return None, ''
+    return round(min(9 * min(rare.values()), 0.3), 4), (
+        f'images of rare classes, such as {min(rare, key=rare.get)!r}, are used up to three times an epoch')
 
 
 def balanced(dataset, share: float) -> dict:

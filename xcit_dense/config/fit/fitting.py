@@ -9,13 +9,12 @@ from ..._utils.text import counted
 from ...data.datasets import LOADERS, datasets
 from ...tasks import task_of
 from ...weights.contents import config_of_checkpoint
-from ..check import WARM_UP, schedulers, shortened, warm_up_of
 from ..check.keys import changes, value_at
 from ..check.top_level import files_of, option_for
 from ..image_size import box_of, set_image_size
-from ..length import UNITS, process_count, set_length, set_val_interval
+from ..length import UNITS, process_count, set_length, set_val_interval, shorten_warm_up
 from ..loading import configs_folder, read_config
-from .detection import balanced
+from .detection import balanced, share_of_rare
 from .geometry import resize_of, rounded
 
 #: The parts of a config that are fitted, besides the sizes of images.
@@ -43,8 +42,9 @@ def fit(cfg, settings=None, given=()):
     Args:
         cfg: The config, with its data and its classes.
         settings: `xcit_dense.config.settings.Settings` that were applied to the config: these values stay.
-        given: Dotted keys that are set by ``--cfg-options``: these stay too, and so do those in which a config of the
-            user's differs from the one of this package that it is based on.
+        given: Dotted keys that are set by ``--cfg-options``, and ``train_cfg`` if something else will set the length:
+            these stay too, and so do those in which a config of the user's differs from the one of this package that
+            it is based on.
 
     Returns:
         What the data has, as the part ``measure`` of the task's `xcit_dense.config.fit.Fit` returns it; None if nothing
@@ -70,35 +70,48 @@ def fit(cfg, settings=None, given=()):
     images = (cfg.train_dataloader.get('batch_size') or 1) * process_count()
     if part.change:
         whys |= part.change(cfg, measured, keeps_rate=bool(asked & {'--lr', '--batch-size'}))
-    if not asked & {'--epochs', '--iterations'} and not any(
-            key.startswith(('param_scheduler', 'train_cfg')) for key in given):
-        whys |= fit_schedule(cfg, -(-measured.count // images))
+    epoch_length, schedule = -(-measured.count // images), ('param_scheduler', 'train_cfg')
+    for key, unit, other in zip(UNITS, UNITS.values(), reversed(UNITS.values()), strict=True):
+        if f'--{other}' in asked and cfg.train_cfg.get(key):  # was converted by the batch size of before
+            given_length = getattr(settings, other)
+            length = -(-given_length // epoch_length) if unit == 'epochs' else given_length * epoch_length
+            set_length(cfg, length, unit, epoch_length)
+            whys |= {f'train_cfg.{key}': f'--{other} {given_length}', 'param_scheduler': 'stretched with the run'}
+    if not asked & {'--epochs', '--iterations'} and not any(key.startswith(schedule) for key in given):
+        whys |= fit_length(cfg, epoch_length)
+    keeps_warm_up = any(key.startswith(schedule[0]) or key == schedule[1] for key in given)
+    if not keeps_warm_up and (why := shorten_warm_up(cfg, epoch_length)):
+        whys['param_scheduler'] = '; '.join(filter(None, (whys.get('param_scheduler'), why)))
     for name in before:
         for key, old, new in changes(before[name], cfg[name], name, by_type=True):
             if any(f'{key}.'.startswith(f'{other}.') or f'{other}.'.startswith(f'{key}.') for other in given):
                 _set(cfg, key, old)
                 continue
             why = next((why for start, why in whys.items() if f'{key}.'.startswith(f'{start}.')), '')
-            if isinstance(new, dict):  # a wrapper
-                key, old, new = RARE, None, new['oversample_thr']
             record.append(dict(key=key, before=old, after=new, why=why))
+    share, why = share_of_rare(cfg, measured) if part.change else (None, '')
+    if share:
+        cfg.train_dataloader.dataset = balanced(cfg.train_dataloader.dataset, share)
+        record.append(dict(key=RARE, before=None, after=share, why=why))
     cfg.fitted = record
     return measured
 
 
-def use_fit(cfg, checkpoint, trains: bool = False):
+def use_fit(cfg, checkpoint, trains: bool = False, given=()):
     """Change a config as `fit` and ``--minutes`` changed that of a training; values that differ from the recipe stay.
 
     Args:
         cfg: The config.
         checkpoint: The content of a checkpoint of the training, or None.
         trains: Whether the training continues; otherwise only the image size of the test and the model are changed.
+        given: Keys of the record that the user set, perhaps to the value of the recipe: these stay.
     """
     records = {name: record for name in ('fitted', 'timed')
                if (record := config_of_checkpoint(checkpoint).get(name)) is not None}
     for change in itertools.chain(*records.values()):
         key, old, new = (change.get(name) for name in ('key', 'before', 'after'))
-        if not _is_number(new):  # a checkpoint may be from anyone: this sets nothing that is run, read or downloaded
+        # a checkpoint may be from anyone: this sets nothing that is run, read or downloaded
+        if key in given or not _is_number(new):
             continue
         if key == SIZE:
             if box_of(cfg) and list(box_of(cfg)) == old:
@@ -161,7 +174,7 @@ def _fit_batch(cfg, factor, images):
     if not isinstance(now, int):
         return {}
     of_pixels, least = max(round(now / factor ** 2), 1), min(now, 2)
-    size = max(min(of_pixels, images // 8 if 'max_epochs' in cfg.train_cfg else now), least)
+    size = max(min(of_pixels, images // (8 * process_count()) if 'max_epochs' in cfg.train_cfg else now), least)
     if size == now:
         return {}
     cfg.train_dataloader.batch_size = size
@@ -173,8 +186,8 @@ def _fit_batch(cfg, factor, images):
             'auto_scale_lr.base_batch_size': 'the batch size that the learning rate is for'}
 
 
-def fit_schedule(cfg, epoch_length: int) -> dict:
-    """Set the length of a run for its data, and fit its schedulers to that length.
+def fit_length(cfg, epoch_length: int) -> dict:
+    """Set the length of a run for its data.
 
     Args:
         cfg: The config, which is changed.
@@ -193,17 +206,9 @@ def fit_schedule(cfg, epoch_length: int) -> dict:
     else:
         length = min(max(now, _LEAST_PASSES * epoch_length), max(_MOST_PASSES * epoch_length, _ITERATIONS))
         why = f'{length / epoch_length:.3g} passes over the data, before {now / epoch_length:.3g}'
-    before = warm_up_of(cfg, epoch_length)
     if length != now:
         set_length(cfg, length, UNITS[key], epoch_length)
         whys.update({f'train_cfg.{key}': why, 'param_scheduler': 'stretched with the run'})
         if key == 'max_epochs' and cfg.train_cfg.get('val_interval', length) < length // _VALIDATIONS:
             set_val_interval(cfg, length // _VALIDATIONS)
-    after = warm_up_of(cfg, epoch_length)
-    if after:
-        node = dict(schedulers(cfg.param_scheduler, 'param_scheduler'))[after[0]]
-        node['end'] = shortened(node, int(WARM_UP * after[2]) // after[3])
-    if before and warm_up_of(cfg, epoch_length)[1] != before[1]:
-        why = f'the warm-up takes a tenth of the run, before {counted(before[1], "iterations")}'
-        whys['param_scheduler'] = '; '.join(filter(None, (whys.get('param_scheduler'), why)))
     return whys

@@ -24,17 +24,19 @@ class Objects:
         boxes: An evenly spaced sample (n, 4): width and height of the image, then of the box, in pixels.
         classes: By name, the number of objects, and the number of images that have one.
         too_small: The number of images that the ``min_size`` of ``filter_cfg`` removes.
+        empty: The number of images that its ``filter_empty_gt`` removes.
     """
     images: np.ndarray
     per_image: np.ndarray
     boxes: np.ndarray
     classes: dict = field(default_factory=dict)
     too_small: int = 0
+    empty: int = 0
 
     @property
     def count(self) -> int:
-        """The number of images."""
-        return int(self.images[:, 2].sum())
+        """The number of images that are used."""
+        return int(self.images[:, 2].sum()) - self.empty
 
     @property
     def total(self) -> int:
@@ -81,7 +83,8 @@ def _joined(parts):
                for name in dict.fromkeys(name for part in parts for name in part.classes)}
     arrays = {name: np.concatenate([getattr(part, name) for part in parts])
               for name in ('images', 'per_image', 'boxes')}
-    return Objects(**arrays, classes=classes, too_small=sum(part.too_small for part in parts))
+    return Objects(**arrays, classes=classes, too_small=sum(part.too_small for part in parts),
+                   empty=sum(part.empty for part in parts))
 
 
 def _measure_file(dataset, from_data):
@@ -111,8 +114,12 @@ def _without_small(objects, dataset):
     rules = {} if dataset.get('test_mode') else dataset.get('filter_cfg') or {}
     small = objects.images[:, :2].min(1, initial=2**31) < rules.get('min_size', 0)
     kept = objects.boxes[:, :2].min(1, initial=2**31) >= rules.get('min_size', 0)
-    return replace(objects, images=objects.images[~small], boxes=objects.boxes[kept],
-                   too_small=int(objects.images[small, 2].sum()))
+    images, too_small = objects.images[~small], int(objects.images[small, 2].sum())
+    # those that are small have objects, as far as is known
+    count = int(images[:, 2].sum())
+    empty = min(max(count + too_small - int(objects.per_image[:, 1].sum()), 0), count - 1)
+    return replace(objects, images=images, boxes=objects.boxes[kept], too_small=too_small,
+                   empty=empty if rules.get('filter_empty_gt') and len(objects.boxes) else 0)
 
 
 def _measure(path, wanted):
