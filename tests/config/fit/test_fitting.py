@@ -89,7 +89,7 @@ def test_a_length_in_the_other_unit_is_that_of_the_fitted_batch(maps):
     set_length(cfg, 40, 'iterations')  # as it was converted with eight images a batch
     fit(cfg, Settings(epochs=20))
     assert cfg.train_dataloader.batch_size == 2  # of 12 images
-    assert cfg.train_cfg.max_iters == cfg.param_scheduler[1].end == 120 and cfg.param_scheduler[0].end == 12
+    assert cfg.train_cfg.max_iters == cfg.param_scheduler[1].end == 120
 
 
 def test_a_warm_up_fits_a_length_that_is_given(boxes):
