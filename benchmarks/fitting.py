@@ -51,8 +51,6 @@ KINDS = dict(
     big=Kind(40, 2000, 1500, (100, 400), (3, 8), 4),
     cracks=Kind(80, 512, 384, (80, 300), (1, 3), 1, thin=0.02, grey=True, config=SEGMENTATION),
     land=Kind(200, 256, 256, (40, 150), (3, 8), 6, rare=True, config=SEGMENTATION))
-#: Looked at before the rules of fitting were called final; the others were not.
-SEEN = 'dots', 'few', 'bars', 'land'
 
 
 def draw(kind, rng):
