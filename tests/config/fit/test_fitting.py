@@ -93,9 +93,9 @@ def test_a_length_in_the_other_unit_is_that_of_the_fitted_batch(maps):
 
 
 def test_a_warm_up_fits_a_length_that_is_given(boxes):
-    for given, end in ((['train_cfg.max_epochs'], 20), (['train_cfg'], 50), (['param_scheduler.0.end'], 50)):
+    for given, end in (([], 20), (['train_cfg.max_epochs'], 50), (['param_scheduler.0.end'], 50)):
         cfg = config_for(boxes, train_cfg__max_epochs=2, train_dataloader__batch_size=2)  # 200 iterations
-        fit(cfg, Settings(batch_size=2), given)
+        fit(cfg, Settings(batch_size=2, epochs=2), given)
         assert cfg.param_scheduler[0].end == end
 
 

@@ -70,17 +70,17 @@ def fit(cfg, settings=None, given=()):
     images = (cfg.train_dataloader.get('batch_size') or 1) * process_count()
     if part.change:
         whys |= part.change(cfg, measured, keeps_rate=bool(asked & {'--lr', '--batch-size'}))
-    epoch_length, schedule = -(-measured.count // images), ('param_scheduler', 'train_cfg')
+    epoch_length = -(-measured.count // images)
     for key, unit, other in zip(UNITS, UNITS.values(), reversed(UNITS.values()), strict=True):
         if f'--{other}' in asked and cfg.train_cfg.get(key):  # was converted by the batch size of before
             given_length = getattr(settings, other)
             length = -(-given_length // epoch_length) if unit == 'epochs' else given_length * epoch_length
             set_length(cfg, length, unit, epoch_length)
             whys |= {f'train_cfg.{key}': f'--{other} {given_length}', 'param_scheduler': 'stretched with the run'}
-    if not asked & {'--epochs', '--iterations'} and not any(key.startswith(schedule) for key in given):
+    keeps_schedule = any(key.startswith(('param_scheduler', 'train_cfg')) for key in given)
+    if not keeps_schedule and not asked & {'--epochs', '--iterations'}:
         whys |= fit_length(cfg, epoch_length)
-    keeps_warm_up = any(key.startswith(schedule[0]) or key == schedule[1] for key in given)
-    if not keeps_warm_up and (why := shorten_warm_up(cfg, epoch_length)):
+    if not keeps_schedule and (why := shorten_warm_up(cfg, epoch_length)):
         whys['param_scheduler'] = '; '.join(filter(None, (whys.get('param_scheduler'), why)))
     for name in before:
         for key, old, new in changes(before[name], cfg[name], name, by_type=True):
