@@ -94,7 +94,8 @@ def write(root, name):
         is_seg = kind.config == SEGMENTATION
         folder = root / 'images' / split if is_seg else root / f'{short}2017'
         maps = root / 'annotations' / (split if is_seg else '')
-        folder.mkdir(parents=True), maps.mkdir(parents=True, exist_ok=True)
+        for place in (folder, maps):
+            place.mkdir(parents=True, exist_ok=True)
         content = dict(images=[], annotations=[], categories=[
             dict(id=number, name=f'class {number}') for number in range(1, kind.classes + 1)])
         for number in range(1, count + 1):
@@ -153,7 +154,7 @@ def main():
             write(args.folder / 'data' / name, name)
     jobs = [(name, seed, fits) for seed in range(args.seeds) for name in args.kinds for fits in (False, True)]
     random.Random(0).shuffle(jobs)
-    jobs.sort(key=lambda job: job[1])  # after every seed there is a table
+    jobs.sort(key=lambda job: job[1])  # one seed after the other
     cores, results = [*args.cores], {}
 
     def run(job):

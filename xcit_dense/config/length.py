@@ -50,7 +50,7 @@ def set_length(cfg: Config, length: int, unit: str, epoch_length: int = None):
         raise ConfigError(f'--{unit} must be a whole number of at least 1, got {length}')
     key = length_key(cfg, unit)
     if UNITS[key] != unit:
-        length, unit = _converted(cfg, length, unit), UNITS[key]
+        length, unit = _converted(cfg, length, unit, epoch_length), UNITS[key]
     before = cfg.train_cfg[key]
     if length == before:
         return
@@ -90,11 +90,11 @@ def shorten_warm_up(cfg: Config, epoch_length: int) -> str:
     found = warm_up_of(cfg, epoch_length)
     if not found:
         return ''
-    path, before, length, unit = found
-    node = dict(schedulers(cfg.param_scheduler, 'param_scheduler'))[path]
-    node['end'] = shortened(node, int(WARM_UP * length) // unit)
-    return '' if node['end'] * unit == before else (
-        f'the warm-up takes a tenth of the run, before {counted(before, "iterations")}')
+    _, node, before, _, shorter = found
+    if node['end'] == shorter:
+        return ''
+    node['end'] = shorter
+    return f'the warm-up takes a tenth of the run, before {counted(before, "iterations")}'
 
 
 class _Stretch:
@@ -184,16 +184,16 @@ def _unit_of(scheduler):
     return UNITS['max_epochs' if scheduler.get('by_epoch', True) else 'max_iters']
 
 
-def _converted(cfg, length, unit):
+def _converted(cfg, length, unit, epoch_length):
     """Return a length in the other unit."""
-    other, of_epoch = 'iterations' if unit == 'epochs' else 'epochs', _iterations_of_epoch(cfg)
+    other, of_epoch = 'iterations' if unit == 'epochs' else 'epochs', epoch_length or _iterations_of_epoch(cfg)
     if not of_epoch:
         raise ConfigError(f'--{unit}: this config counts {other}, and a quick look at the data does not show how many '
                           f'iterations an epoch has. Use --{other} N')
     number = length * of_epoch if unit == 'epochs' else -(-length // of_epoch)
     if is_first_of_any_launcher():
-        print_log(f'--{unit} {length}: this config counts {other}, so it is --{other} {number}. An epoch of all '
-                  f'training images has {of_epoch} iterations', logger='current')
+        print_log(f'--{unit} {length}: this config counts {other}, so it is --{other} {number}. An epoch '
+                  f'{"of all training images " * (not epoch_length)}has {of_epoch} iterations', logger='current')
     return number
 
 

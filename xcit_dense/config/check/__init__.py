@@ -220,12 +220,13 @@ def warm_up_of(cfg, epoch_length: int = None):
         epoch_length: The iterations of an epoch.
 
     Returns:
-        The scheduler's place in the config, the iteration at which it ends, the iterations of the run, and the
-        iterations of one unit that it counts; None if nothing warms up, or one of the numbers is unknown.
+        The scheduler's place in the config, the scheduler, the iteration at which it ends, the iterations of the run,
+        and the ``end`` with which it takes a tenth of them at most; None if nothing warms up, or a number is unknown.
     """
     length = cfg.train_cfg.get('max_iters') or (cfg.train_cfg.get('max_epochs') or 0) * (epoch_length or 0)
     for path, node in schedulers(cfg.get('param_scheduler'), 'param_scheduler'):
         unit = (epoch_length or 0) if node.get('by_epoch', True) else 1
         if warms_up(node):
-            return (path, node['end'] * unit, length, unit) if unit and length else None
+            return (path, node, node['end'] * unit, length, shortened(node, int(WARM_UP * length) // unit)) \
+                if unit and length else None
     return None

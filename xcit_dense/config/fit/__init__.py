@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from ..._utils.text import counted, shown
 from ...tasks import task_of
-from ..check import WARM_UP, schedulers, shortened, warm_up_of
+from ..check import warm_up_of
 from .detection import factor_for_objects, fit_detector, look_at_objects
 from .geometry import RARE, named_classes
 from .maps import factor_for_maps, look_at_maps, measure_maps
@@ -94,11 +94,9 @@ def _look_at_length(cfg, epoch_length, images, measured, warnings):
         warnings.append(f'a step needs {images} images, but the data has only {measured.count}: '
                         f'use --batch-size {max(measured.count // 4, 1)}')
     found = warm_up_of(cfg, epoch_length)
-    if found and 0.25 * found[2] < found[1] <= found[2]:  # check_schedule reports one beyond the run
-        path, end, length, unit = found
-        shorter = shortened(dict(schedulers(cfg.param_scheduler, 'param_scheduler'))[path],
-                            int(WARM_UP * length) // unit)
-        if shorter * unit < end:
+    if found:
+        path, node, end, length, shorter = found
+        if 0.25 * length < end <= length and shorter < node['end']:  # check_schedule reports one beyond the run
             warnings.append(f'{path} warms up for {end} of the {length} iterations: use --cfg-options '
                             f'{path}.end={shorter}')
     train = cfg.get('train_cfg') or {}

@@ -71,12 +71,10 @@ def fit(cfg, settings=None, given=()):
     if part.change:
         whys |= part.change(cfg, measured, keeps_rate=bool(asked & {'--lr', '--batch-size'}))
     epoch_length = -(-measured.count // images)
-    for key, unit, other in zip(UNITS, UNITS.values(), reversed(UNITS.values()), strict=True):
-        if f'--{other}' in asked and cfg.train_cfg.get(key):  # was converted by the batch size of before
-            given_length = getattr(settings, other)
-            length = -(-given_length // epoch_length) if unit == 'epochs' else given_length * epoch_length
-            set_length(cfg, length, unit, epoch_length)
-            whys |= {f'train_cfg.{key}': f'--{other} {given_length}', 'param_scheduler': 'stretched with the run'}
+    for key, unit in UNITS.items():
+        if f'--{unit}' in asked and not cfg.train_cfg.get(key):  # was converted by the batch size of before
+            set_length(cfg, length := getattr(settings, unit), unit, epoch_length)
+            whys |= {'train_cfg': f'--{unit} {length}', 'param_scheduler': 'stretched with the run'}
     keeps_schedule = any(key.startswith(('param_scheduler', 'train_cfg')) for key in given)
     if not keeps_schedule and not asked & {'--epochs', '--iterations'}:
         whys |= fit_length(cfg, epoch_length)
