@@ -22,10 +22,12 @@ from .runner import build_runner
 
 #: The first iterations, which are slower and belong to the start; the fewest and the most that are measured after them.
 _FIRST, _FEWEST, _MOST = 2, 10, 60
+#: The fewest batches of the validation that are measured.
+_BATCHES = 2
 #: The share of the minutes in which iterations, and a validation, are measured.
-_MEASURED = 0.03
+_MEASURED = 0.015
 #: The most validations, the share of the run that they may take, and the fewest iterations of a run.
-_VALIDATIONS, _SHARE, _ITERATIONS = 10, 0.25, 20
+_VALIDATIONS, _SHARE, _ITERATIONS = 10, 0.1, 20
 #: A length that no training has, and so no end is in sight while it is measured.
 _ENDLESS = 10**6
 #: Hooks that report to the user.
@@ -166,7 +168,8 @@ def _costs(cfg, seconds):
                 runner.val_loop.run()
                 validation = time.monotonic() - began
             except _Enough:
-                validation = (watch.ends[-1] - began) / len(watch.ends) * batches
+                runner.val_loop.evaluator.evaluate(len(runner.val_dataloader.dataset))
+                validation = (time.monotonic() - began) / len(watch.ends) * batches
         began = time.monotonic()
         runner.save_checkpoint(cfg.work_dir, 'measured.pth')
         return _Costs(start, iteration, validation, time.monotonic() - began, len(runner.train_dataloader))
@@ -196,7 +199,7 @@ class _Watch(Hook):
     def after_val_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         """Stop after some batches, which every process has."""
         self.ends.append(time.monotonic())
-        if _FEWEST <= len(self.ends) < self.batches:
+        if _BATCHES <= len(self.ends) < self.batches:
             self._stop(self.ends[-1] - self.ends[0] > self._seconds)
 
     def _stop(self, enough):

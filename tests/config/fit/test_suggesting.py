@@ -48,11 +48,12 @@ def test_many_small_objects(tmp_path):
     assert 'requested' not in text
     assert scale[0] == scale[1] and 448 <= scale[0] <= 512
     assert model.test_cfg.rcnn.max_per_img > 90 and model.test_cfg.rpn.max_per_img > 180
-    assert model.train_cfg.rpn_proposal.max_per_img > 180
+    assert model.train_cfg.rpn_proposal.nms_pre >= model.train_cfg.rpn_proposal.max_per_img > 180
+    assert model.train_cfg.rpn.sampler.num == 256 and model.train_cfg.rcnn.sampler.num == 128
     assert cfg.train_dataloader.batch_size == cfg.auto_scale_lr.base_batch_size == 2
     assert cfg.train_cfg.max_epochs == 50 and cfg.param_scheduler[1].end == 50
     assert cfg.param_scheduler[0].end == 50  # of a thousand iterations
-    assert cfg.optim_wrapper.optimizer.lr == 0.002
+    assert cfg.optim_wrapper.optimizer.lr == 0.0015
     check_config(cfg)
     cfg = config_for(tmp_path / 'data', tmp_path / 'suggested.py')
     assert look(cfg, 20, 2).warnings == []
