@@ -173,10 +173,7 @@ def best(work_dir):
 
 @pytest.mark.slow
 def test_a_fitted_config_learns_what_the_recipe_does_not(tmp_path):
-    """Box AP of 0.000 was measured of the recipe, also after 18 epochs, and 0.39 to 0.51 of fitted configs.
-
-    Those were trained for 5 to 7 epochs, see docs/fitting.md.
-    """
+    """Box AP of 0.000 was measured of the recipe, also in 18 epochs, and 0.39 to 0.51 of fitted configs in 5 to 7."""
     data = make_nuclei(tmp_path / 'data', 48, 12)
     scores = {}
     for name, options in (('recipe', ['--no-fit']), ('fitted', [])):
