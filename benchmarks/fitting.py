@@ -40,14 +40,12 @@ class Kind(NamedTuple):
     #: Whether the frequency of a class falls with its number.
     rare: bool = False
     config: str = DETECTION
-    #: How much longer it is trained than others, so that an epoch is seen.
-    longer: int = 1
 
 
 KINDS = dict(
     dots=Kind(60, 400, 400, (8, 14), (60, 100), grey=True),
     few=Kind(20, 320, 240, (40, 120), (1, 5), 3),
-    many_images=Kind(2000, 160, 160, (20, 60), (1, 4), 10, longer=2),
+    many_images=Kind(2000, 160, 160, (20, 60), (1, 4), 10),
     forty=Kind(400, 320, 320, (30, 80), (3, 10), 40, rare=True),
     bars=Kind(100, 480, 360, (50, 180), (4, 12), 2, thin=0.06),
     big=Kind(40, 2000, 1500, (100, 400), (3, 8), 4),
@@ -129,7 +127,7 @@ def train(root, name, minutes, seed, fits, core):
     if not result.exists():
         work_dir.mkdir(exist_ok=True)
         command = ['taskset', '-c', core, sys.executable, '-m', 'xcit_dense', 'train', kind.config, '--data-root',
-                   root / 'data' / name, '--work-dir', work_dir, '--overwrite', '--minutes', minutes * kind.longer,
+                   root / 'data' / name, '--work-dir', work_dir, '--overwrite', '--minutes', minutes,
                    '--seed', seed, '--workers', 0, *([] if fits else ['--no-fit'])]
         start = time.monotonic()
         with (work_dir / 'printed.txt').open('w') as file:
@@ -147,7 +145,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('folder', type=Path, help='for the data and the trainings; those that are there are kept')
     parser.add_argument('--kinds', nargs='+', default=[*KINDS], choices=KINDS)
-    parser.add_argument('--minutes', type=float, default=4, help='of each training (default: %(default)g)')
+    parser.add_argument('--minutes', type=float, default=8, help='of each training (default: %(default)g)')
     parser.add_argument('--seeds', type=int, default=3)
     parser.add_argument('--cores', type=int, nargs='+', default=[0, 1], help='one training on each (default: 0 1)')
     args = parser.parse_args()

@@ -9,8 +9,8 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 from helpers.paths import TINY_CONFIG
 from helpers.refusals import stock
 from xcit_dense.config.loading import load_config, read_config
-from xcit_dense.config.runner import use_our_runner
-from xcit_dense.train import DenseCheckpointHook
+from xcit_dense.config.runner import is_ours, use_our_runner
+from xcit_dense.train import DenseCheckpointHook, DenseRunner
 
 OURS = dict(type='DenseCheckpointHook', interval=1)
 
@@ -53,6 +53,14 @@ def test_what_a_config_leaves_out_and_what_it_gives_as_classes(capfd):
                      default_hooks=dict(checkpoint=None, ending=None))
     assert ' stays' not in said and cfg.train_cfg == dict(type='DenseIterLoop', max_iters=2)
     assert cfg.default_hooks == dict(checkpoint=None, ending=None)
+
+
+def test_which_runners_are_ours():
+    class Own(DenseRunner):
+        pass
+
+    kinds = {'DenseRunner': True, 'Runner': False, Own: True, Runner: False}
+    assert {kind: is_ours(Config(dict(runner_type=kind))) for kind in kinds} == kinds
 
 
 def test_our_own_configs_stay_as_they_are():

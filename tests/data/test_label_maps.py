@@ -34,7 +34,7 @@ def test_label_maps_that_a_step_of_the_user_reads_are_not_judged_and_need_names(
 
 
 @pytest.mark.parametrize('listed', (False, True))
-def test_without_the_label_zero_classes_begin_at_one(tmp_path, listed):
+def test_without_the_label_zero_classes_begin_at_one(tmp_path, listed, capfd):
     for folder, pixel in (('images/training', (1, 2, 3)), ('annotations/training', None)):
         (tmp_path / folder).mkdir(parents=True)
         Image.new('RGB', (8, 8), pixel).save(tmp_path / folder / 'a.png')
@@ -46,7 +46,9 @@ def test_without_the_label_zero_classes_begin_at_one(tmp_path, listed):
     dataset = folders(tmp_path, reduce_zero_label=True, metainfo={})
     report = check_data_set(dataset)
     assert report.findings == [] and [name for name, *_ in report.classes][:3] == list(names)
+    capfd.readouterr()
     assert classes_of_data(dataset)['classes'] == names
+    assert ('(void, border), --ignore-label LABEL' in ''.join(capfd.readouterr())) != listed
     Image.fromarray(labels + 1).save(tmp_path / 'annotations/training/a.png')
     if listed:
         assert kinds_of(check_data_set(dataset)) == {'map-labels'}

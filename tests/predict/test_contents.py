@@ -11,10 +11,13 @@ from PIL import Image
 from pycocotools import mask as mask_api
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from xcit_dense.config.check.keys import value_at
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import CheckpointError, DataError
+from xcit_dense.predict import load
 from xcit_dense.predict.files import predict_files
 from xcit_dense.predict.predictor import build_predictor
+from xcit_dense.weights import best_checkpoint, read_checkpoint
 
 HEIGHT, WIDTH = 60, 96
 #: Colours (RGB) of which no two channels are alike, so that another order shows.
@@ -196,6 +199,16 @@ def test_label_maps_of_known_labels(predictor_of, images, tmp_path, first):
     for label in range(6):  # at the edge of a field, away from its name
         colour = 0.4 * np.array(PAPER) + 0.6 * np.array(PALETTE[label])
         assert near(tmp_path / 'out/x/a.jpg', 2 + 91 * (label % 2), 20 * (label // 2) + 2, colour, 25), label
+
+
+def test_what_was_fitted_is_used_unless_the_user_gives_it(trained, tmp_path):
+    checkpoint, key = read_checkpoint(best_checkpoint(trained[0])), 'model.test_cfg.rcnn.max_per_img'
+    before = value_at(load_config(TINY_CONFIG, pretrained=False), key)
+    checkpoint['meta']['cfg'] += f"\nfitted = [dict(key='{key}', before={before}, after=7, why='')]\n"
+    torch.save(checkpoint, tmp_path / 'fitted.pth')
+    for given, limit in ((None, 7), ({key: before}, before)):
+        loaded = load(TINY_CONFIG, tmp_path / 'fitted.pth', cfg_options=given)
+        assert loaded.model.test_cfg.rcnn.max_per_img == limit
 
 
 def test_weights_without_names_take_those_of_the_data(trained_segmentor, demo_data, tmp_path):

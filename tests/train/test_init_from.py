@@ -50,7 +50,8 @@ def begin(cfg):
 
 def test_a_detector_of_other_classes(trained, other_data, tmp_path):
     old = read_checkpoint(best_checkpoint(trained[0]))['state_dict']
-    got, runner = begin(make_config(TINY_CONFIG, other_data, tmp_path, init_from=str(trained[0])))
+    got, runner = begin(make_config(TINY_CONFIG, other_data, tmp_path, init_from=str(trained[0]),
+                                    **{'model.rpn_head.anchor_generator.scales': [3, 6]}))
     classes = ('disc', 'square', 'triangle', 'star', 'cross')
     assert torch.equal(got[BOXES][0], old[BOXES][classes.index('star')])
     assert torch.equal(got[BOXES][2], old[BOXES][classes.index('cross')])  # Cross
@@ -60,7 +61,10 @@ def test_a_detector_of_other_classes(trained, other_data, tmp_path):
     assert torch.equal(fitted[0][0], fitted[1][3]) and torch.equal(fitted[0][2], fitted[1][4])
     masks = [state['roi_head.mask_head.conv_logits.weight'] for state in (got, old)]
     assert torch.equal(masks[0][0], masks[1][3]) and torch.equal(masks[0][2], masks[1][4])
-    assert torch.equal(got['backbone.blocks.0.gamma1'], old['backbone.blocks.0.gamma1'])
+    for name in ('backbone.blocks.0.gamma1', 'rpn_head.rpn_conv.weight'):
+        assert torch.equal(got[name], old[name])
+    rows = 'rpn_head.rpn_cls.weight'  # of the anchors, of which there are twice as many
+    assert len(got[rows]) == 2 * len(old[rows]) and not torch.equal(got[rows][:len(old[rows])], old[rows])
     assert not runner.resumes and runner.iter == 1
 
 

@@ -55,6 +55,16 @@ def test_what_is_too_short_or_said_twice(demo_data, tmp_path, monkeypatch):
         minutes.set_minutes(cfg, 5, 0.)
 
 
+def test_what_the_user_gives_stays(demo_data, tmp_path, monkeypatch):
+    monkeypatch.setattr(minutes, '_costs', lambda *_: minutes._Costs(0., 1., 0., 0., 3))
+    cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
+    cfg.fitted, cfg.param_scheduler[0].end, other = [], 40, cfg.param_scheduler[1].end
+    minutes.set_minutes(cfg, 1, time.monotonic(), ['param_scheduler.0.end'])
+    assert cfg.param_scheduler[0].end == 40 and cfg.param_scheduler[1].end != other
+    changed = {change['key'] for change in cfg.timed}
+    assert 'param_scheduler.0.end' not in changed and {'param_scheduler.1.end', 'train_cfg.max_epochs'} <= changed
+
+
 def test_a_signal_while_it_is_measured(demo_data, tmp_path, monkeypatch):
     monkeypatch.setattr(minutes._Watch, 'after_train_iter', lambda self, runner, *_, **__: terminate(runner))
     with pytest.raises(Stopped, match='before the training began.*nothing was saved'):

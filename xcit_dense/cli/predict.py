@@ -79,13 +79,14 @@ def _run(args):
         checkpoint = args.checkpoint
         cfg = load_config(args.config, cfg_options=args.cfg_options, settings=Settings(image_size=args.image_size),
                           tested=True, pretrained=False)
+    given = (*(args.cfg_options or ()), *['--image-size'] * bool(args.image_size))
     if video:
         import_av()  # before the model is built
-        predictor = build_predictor(cfg, checkpoint, args.score_thr, dtype=args.dtype)
+        predictor = build_predictor(cfg, checkpoint, args.score_thr, dtype=args.dtype, given=given)
         print(predict_video(predictor, args.images, args.out, args.overwrite, args.frame_labels))
         return
     root, paths = find_sources(args.images, cfg)
-    predictor = build_predictor(cfg, checkpoint, args.score_thr, ids_from=args.ids_from, dtype=args.dtype)
+    predictor = build_predictor(cfg, checkpoint, args.score_thr, ids_from=args.ids_from, dtype=args.dtype, given=given)
     if tiling:
         predictor.reader = predictor.tiled_reader(tiling)
     print(predict_files(predictor, root, paths, args.out, args.overwrite))

@@ -61,7 +61,7 @@ def main(argv=None):
 
 def _run(args):
     from ..config import testing
-    from ..config.fit.fitting import SIZE, use_fit
+    from ..config.fit.fitting import use_fit
     from ..config.image_size import compare_test_size
     from ..config.loading import load_config
     from ..config.settings import Settings
@@ -104,7 +104,7 @@ def _run(args):
     needed = cfg.get('classes_from_data') or classified_data(cfg)
     checkpoint = as_checkpoint(file) if exported else read_checkpoint(args.checkpoint) if (
         needed or Path(args.checkpoint).exists()) else None
-    use_fit(cfg, checkpoint, given=(*(args.cfg_options or ()), *[SIZE] * bool(args.image_size)))
+    use_fit(cfg, checkpoint, given=(*(args.cfg_options or ()), *['--image-size'] * bool(args.image_size)))
     if not (args.size or sizes or args.image_size or args.crop_ratio):
         compare_test_size(cfg, checkpoint, args.checkpoint)
     # features have no classes: those of the data are learned

@@ -77,6 +77,7 @@ def _run(args):
     from ..config.check import explained
     from ..config.fit.fitting import fit, fits_itself, use_fit
     from ..config.loading import load_config
+    from ..config.runner import is_ours
     from ..data.check import check_before_training
     from ..data.classes import take_classes
     from ..data.datasets import check_data
@@ -106,14 +107,17 @@ def _run(args):
     check_evaluators(cfg, ('val_dataloader', ), args.data_findings)
     check_before_training(cfg, args.data_findings)
     take_classes(cfg, on_findings=args.data_findings)
+    ours = is_ours(cfg)
     if cfg.get('resume'):
-        if cfg.get('runner_type') == 'DenseRunner':  # mmengine's may resume what is not on a disk
+        if ours:  # mmengine's may resume what is not on a disk
             resumed = find_resumed(source_of(cfg.resume, cfg.get('load_from')), cfg.work_dir)
-            use_fit(cfg, read_checkpoint(resumed), trains=True, given=args.cfg_options or ())
+            use_fit(cfg, read_checkpoint(resumed), (*(args.cfg_options or ()), *settings_of(args).options), trains=True)
         if args.minutes is not None and is_first_process(args.launcher):
             print_log(f'--minutes {args.minutes:g} is not used: a resumed run keeps its length', logger='current')
-    elif not args.no_fit and fits_itself(cfg):
-        fit(cfg, settings_of(args), (*(args.cfg_options or ()), *(['train_cfg'] if args.minutes else [])))
+    else:
+        cfg.pop('timed', None)  # of the run whose config this is
+        if ours and not args.no_fit and fits_itself(cfg):
+            fit(cfg, settings_of(args), (*(args.cfg_options or ()), *['train_cfg'] * bool(args.minutes)))
     if args.amp:
         options.set_amp(cfg)
     if args.compile:

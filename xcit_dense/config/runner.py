@@ -32,9 +32,10 @@ def use_our_runner(cfg: Config, trains: bool = True):
     # only mmengine's runner writes to other places than a disk
     remote = trains and any('://' in text or '_args' in text for text in refused)
     kind = cfg.get('runner_type', 'Runner' if remote else 'DenseRunner')
-    if 'DenseRunner' not in _bases(class_of(kind, RUNNERS)):
+    if not _is_dense(kind):
         if trains:
-            _warn(f'runner_type = {type_name(kind)}', f'{_INEXACT}, or not at all with torch 2.6 and later', refused)
+            _warn(f'runner_type = {type_name(kind)}', f'{_INEXACT}, or not at all with torch 2.6 and later; nothing is '
+                  'fitted to the data, and the log has no start and end of ours', refused)
         return
     if trains and 'runner_type' not in cfg:
         print_log("DenseRunner trains, with its loops and hooks; runner_type = 'Runner' in the config keeps mmengine's",
@@ -58,6 +59,11 @@ def use_our_runner(cfg: Config, trains: bool = True):
         _use_ours(backend, VISBACKENDS)
 
 
+def is_ours(cfg: Config) -> bool:
+    """Whether `DenseRunner`, or a class based on it, runs a config."""
+    return _is_dense(cfg.get('runner_type', 'Runner'))
+
+
 def refused_options(hook) -> list:
     """Return the options of a checkpoint hook that `DenseCheckpointHook` does not take, as texts.
 
@@ -78,6 +84,10 @@ def _use_ours(node, registry) -> bool:
         node['type'] = _OURS[names[0]]
         return True
     return not names or bool({*names} & {*_OURS.values()})  # the check of the config reports an unknown type
+
+
+def _is_dense(kind):
+    return 'DenseRunner' in _bases(class_of(kind, RUNNERS))
 
 
 def _bases(kind):

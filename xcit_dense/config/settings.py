@@ -11,7 +11,7 @@ from ..data.datasets import LOADERS, dicts_in
 from ..errors import ConfigError
 from .augment import set_augmentation
 from .check import schedulers
-from .check.keys import changes
+from .check.keys import changes, concerns
 from .image_size import set_image_size
 from .length import set_length
 
@@ -44,6 +44,11 @@ class Settings:
     augment: str = None
     auto_scale_lr: bool = False
 
+    @property
+    def options(self) -> list:
+        """The options of those that are set, without their values."""
+        return [f'--{name.replace("_", "-")}' for name, value in vars(self).items() if value]
+
 
 def apply_settings(cfg: Config, settings: Settings, given=(), loaders=LOADERS):
     """Apply settings to a config, with everything that depends on them, and log the changes.
@@ -70,9 +75,8 @@ def apply_settings(cfg: Config, settings: Settings, given=(), loaders=LOADERS):
         _set_lr(cfg, settings)
     if settings.workers is not None:
         _set_workers(cfg, settings.workers)
-    twice = [key for key in given if any(f'{key}.'.startswith(f'{other}.') or f'{other}.'.startswith(f'{key}.')
-                                         for other, *_ in _all_changes(before, cfg))]
-    if twice:
+    changed = [key for key, *_ in _all_changes(before, cfg)]
+    if twice := [key for key in given if concerns(key, changed)]:
         raise ConfigError(f'{", ".join(twice)}: set by --cfg-options and by {", ".join(_options_of(settings))}. Omit '
                           'one of them')
     if settings.augment is not None:

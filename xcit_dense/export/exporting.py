@@ -76,7 +76,8 @@ def export_model(config, checkpoint, out, *, scores: bool = False, backbone: boo
     with OwnFiles(out.parent, 'export', overwrite) as own:
         own.claim(out.name)
         path = fetch(str(checkpoint))
-        predictor = build_predictor(cfg, path, device='cpu', fuse=False)
+        predictor = build_predictor(cfg, path, device='cpu', fuse=False, given=(
+            *(cfg_options or ()), *['--image-size'] * bool(image_size)))
         name = Path(config).stem
         metadata = metadata_of(predictor, cfg, task, name, path)
         graph = graph_of(predictor.model, task, scores)

@@ -70,7 +70,7 @@ def load(config, checkpoint=None, *, device=None, threshold: float = None, cfg_o
     else:
         source = _dumped_in(config) if Path(config).is_dir() else config
         cfg = load_config(source, cfg_options=cfg_options, pretrained=False)
-    predictor = build_predictor(cfg, checkpoint, device=device, dtype=dtype)
+    predictor = build_predictor(cfg, checkpoint, device=device, dtype=dtype, given=cfg_options or ())
     return task_of(cfg).part('loaded')(predictor, threshold)
 
 

@@ -43,6 +43,7 @@ class Predictor:
         device: Where the model runs. Default: the accelerator if there is one, otherwise the CPU.
         fuse: Whether to fuse the backbone, for speed.
         dtype: The type it computes in, as for `xcit_dense.predict.models.set_dtype`.
+        given: What the user set in the config, as for `xcit_dense.config.fit.fitting.use_fit`.
         **drawing: Options of the visualizer.
 
     Raises:
@@ -58,24 +59,24 @@ class Predictor:
     #: The visualizer if the config names none.
     visualizer_type = None
 
-    def __init__(self, cfg, checkpoint, device=None, fuse: bool = True, dtype: str = 'float32', **drawing):
+    def __init__(self, cfg, checkpoint, device=None, fuse: bool = True, dtype: str = 'float32', given=(), **drawing):
         if isinstance(checkpoint, Model):
             init_default_scope(task_of(cfg).framework)
             self.model, self.classes = ExportedModel(checkpoint), classes_of(checkpoint)
             meta = meta_of(checkpoint)
         else:
-            meta = self._build(cfg, checkpoint, device or get_device(), fuse, dtype)
+            meta = self._build(cfg, checkpoint, device or get_device(), fuse, dtype, given)
         self._cfg, dataset = cfg, test_dataset(cfg)
         self.reader = ImageReader(dataset)
         meta = {**getattr(dataset.type, 'METAINFO', {}), **meta, 'classes': self.classes.names}
         self.palette = meta['palette'] = class_colours(self.classes.names, meta.get('palette'))
         self.drawing = Drawing({'type': self.visualizer_type, **(cfg.get('visualizer') or {})}, meta, **drawing)
 
-    def _build(self, cfg, checkpoint, device, fuse, dtype):
+    def _build(self, cfg, checkpoint, device, fuse, dtype, given):
         """Set model and classes to those of a checkpoint, and return its metadata on the classes."""
         device, checkpoint = _usable(device), fetch(str(checkpoint))
         weights = read_checkpoint(checkpoint)
-        use_fit(cfg, weights)
+        use_fit(cfg, weights, given)
         _take_classes(cfg, weights, checkpoint)
         init_default_scope(task_of(cfg).framework or 'mmengine')
         self.model = MODELS.build(cfg.model)
@@ -144,7 +145,7 @@ class DetectionPredictor(Predictor):
         ids_from: File in COCO format with the ids of the images. Without it, ids come from the first of these that
             has one for every image: the annotation file of the test data; the number in the file name, as in COCO, if
             all are different; the position among the files, from 1.
-        fuse, dtype: As for `Predictor`.
+        fuse, dtype, given: As for `Predictor`.
     """
 
     find_classes = staticmethod(classes_of_objects)
@@ -153,10 +154,10 @@ class DetectionPredictor(Predictor):
     last_files = ('results.json', 'classes.json')
 
     def __init__(self, cfg, checkpoint, score_thr: float = 0.3, device=None, ids_from=None, fuse: bool = True,
-                 dtype: str = 'float32'):
+                 dtype: str = 'float32', given=()):
         if not 0 <= score_thr <= 1:
             raise ConfigError(f'score_thr (--score-thr) must be from 0 to 1, got {score_thr}')
-        super().__init__(cfg, checkpoint, device, fuse, dtype, pred_score_thr=score_thr)
+        super().__init__(cfg, checkpoint, device, fuse, dtype, given, pred_score_thr=score_thr)
         self.score_thr = score_thr
         self.records, self._ids_from, self._ids_are = [], ids_from, None
 
@@ -210,10 +211,10 @@ class SegmentationPredictor(Predictor):
     last_files = ('classes.json', )
 
     def __init__(self, cfg, checkpoint, score_thr=None, device=None, ids_from=None, fuse: bool = True,
-                 dtype: str = 'float32'):
+                 dtype: str = 'float32', given=()):
         if ids_from:
             raise ConfigError('--ids-from works only with a detector: the label maps of a segmentor have no ids')
-        super().__init__(cfg, checkpoint, device, fuse, dtype)
+        super().__init__(cfg, checkpoint, device, fuse, dtype, given)
         self.count = 0
 
     def files_of(self, name) -> list:
@@ -253,7 +254,7 @@ class SegmentationPredictor(Predictor):
 
 
 def build_predictor(cfg, checkpoint, score_thr: float = 0.3, device=None, ids_from=None,
-                    fuse: bool = True, dtype: str = 'float32') -> Predictor:
+                    fuse: bool = True, dtype: str = 'float32', given=()) -> Predictor:
     """Return the predictor for the task of a config; the arguments are those of `DetectionPredictor`.
 
     Raises:
@@ -266,7 +267,7 @@ def build_predictor(cfg, checkpoint, score_thr: float = 0.3, device=None, ids_fr
         raise ConfigError(f'the config is for {task.name}, not for {tasks_with("predictor")}. Use '
                           '`python -m xcit_dense classify CHECKPOINT IMAGES` or xcit_dense.predict.classify('
                           'checkpoint, image); for DINO, which has no classes, use `python -m xcit_dense attention`')
-    return task.part('predictor')(cfg, checkpoint, score_thr, device, ids_from, fuse, dtype)
+    return task.part('predictor')(cfg, checkpoint, score_thr, device, ids_from, fuse, dtype, given)
 
 
 def _usable(device):

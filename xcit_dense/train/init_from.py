@@ -133,9 +133,9 @@ def start_model(model, checkpoint, source, class_rows, old, new):
 
     Only tensors that depend on the classes may differ: the rows of classes with the same name are copied, and those of
     the background; the other rows start fresh. Without class names, these tensors are copied as they are, or start
-    fresh if their shape differs. All other tensors are loaded strictly, except a stem with another number of channels
-    (`fit_channels`). If the file holds only a backbone, only the backbone is filled. The log names each
-    tensor that was not copied as it is.
+    fresh if their shape differs, as do those of another number of anchors. All other tensors are loaded strictly,
+    except a stem with another number of channels (`fit_channels`). If the file holds only a backbone, only the backbone
+    is filled. The log names each tensor that was not copied as it is.
 
     Args:
         model: The model to fill, with its initial weights.
@@ -171,14 +171,20 @@ def start_model(model, checkpoint, source, class_rows, old, new):
             state.pop(name, None)
         else:
             state[name] = value
+    for name in [name for name in state if name in values and _has_anchors(model, name)]:
+        found, own = state[name].shape, values[name].shape
+        if found != own and found[1:] == own[1:] and name not in class_rows:
+            print_log(f'{name}: starts fresh, as the file has another number of anchors', logger='current')
+            fresh.add(name)
+            del state[name]
     try:
         load_strictly(model, state, title, contents, f'a whole {type(model).__name__}', may_lack=fresh.__contains__)
     except CheckpointError as error:
         only_backbone = ('. To load only the backbone, replace --init-from by --cfg-options init_from=None '
                          f'model.backbone.init_cfg.type=Pretrained model.backbone.init_cfg.checkpoint={source}'
                          ) if contents.layout else ''
-        raise CheckpointError(f'{error}. Only tensors that depend on the classes may differ from those of the '
-                              f"config's model{only_backbone}") from error
+        raise CheckpointError(f'{error}. Only tensors that depend on the classes or the anchors may differ from those '
+                              f"of the config's model{only_backbone}") from error
     if class_rows:
         said = '; '.join(dict.fromkeys(texts)) or 'the same in file and data'
         model.weights_from += f'; {counted(len(class_rows), "tensors")} of the classes: {said}'

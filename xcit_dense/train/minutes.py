@@ -14,7 +14,7 @@ from mmengine.logging import print_log
 
 from .._utils.processes import end_workers, is_first_process, return_freed_memory
 from .._utils.text import counted, type_name
-from ..config.check.keys import changes
+from ..config.check.keys import changes, concerns, set_value
 from ..config.length import UNITS, length_key, set_length, set_val_interval, shorten_warm_up
 from ..errors import ConfigError, Stopped
 from .resuming import kept_random_state
@@ -63,9 +63,8 @@ def set_minutes(cfg, minutes: float, started: float, given=()):
         Stopped: A signal came while it was measured.
     """
     key = length_key(cfg, 'minutes')
-    twice = [name for name in given if name in (f'train_cfg.{key}', 'train_cfg.val_interval',
-                                                'default_hooks.checkpoint.interval')]
-    if twice:
+    if twice := [name for name in given if concerns(name, (f'train_cfg.{key}', 'train_cfg.val_interval',
+                                                           'default_hooks.checkpoint.interval'))]:
         raise ConfigError(f'{", ".join(twice)}: set by --cfg-options and by --minutes {minutes:g}. Omit one of them')
     if is_first_process(cfg.get('launcher')):
         print_log(f'--minutes {minutes:g}: measuring the first iterations, a validation and a checkpoint',
@@ -89,13 +88,18 @@ def set_minutes(cfg, minutes: float, started: float, given=()):
                           f'starts. {counted(least, UNITS[key])} with one validation need --minutes {needed:g}')
     before = {name: copy.deepcopy(cfg[name]) for name in _PARTS if name in cfg}
     set_length(cfg, length, UNITS[key], costs.epoch)
-    if 'fitted' in cfg and not any(name.startswith('param_scheduler') for name in given):
+    if 'fitted' in cfg:
         shorten_warm_up(cfg, costs.epoch)
     set_val_interval(cfg, spacing)
     text = (f'--minutes {minutes:g}: {measured}: {counted(length, UNITS[key])}'
             + f' ({counted(length * costs.epoch, "iterations")})' * (key == 'max_epochs'))
-    cfg.timed = [dict(key=name, before=old, after=new, why=text) for part in before
-                 for name, old, new in changes(before[part], cfg[part], part, by_type=True)]
+    cfg.timed = []
+    for part in before:
+        for name, old, new in changes(before[part], cfg[part], part, by_type=True):
+            if concerns(name, given):
+                set_value(cfg, name, old)
+            else:
+                cfg.timed.append(dict(key=name, before=old, after=new, why=text))
     if is_first_process():
         print_log(text, logger='current')
 

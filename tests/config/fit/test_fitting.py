@@ -2,13 +2,15 @@
 import json
 
 import pytest
+from mmengine.config import Config
 
 from helpers.boxes import SEG, band, config_for, write_boxes, write_maps
 from helpers.nuclei import make_nuclei
 from helpers.paths import ROOT, SMALL_CONFIG
 from helpers.tools import run_process
-from xcit_dense.config.fit import look
-from xcit_dense.config.fit.fitting import PARTS, SIZE, fit, fits_itself, use_fit
+from xcit_dense.config.check.keys import value_at
+from xcit_dense.config.fit import describe_fit, look
+from xcit_dense.config.fit.fitting import PARTS, fit, fits_itself, use_fit
 from xcit_dense.config.length import set_length
 from xcit_dense.config.loading import list_models, load_config, read_config
 from xcit_dense.config.settings import Settings
@@ -69,6 +71,10 @@ def test_the_record_says_what_was_changed_from_what_and_why(boxes):
     assert found['train_dataloader.batch_size']['after'] == cfg.train_dataloader.batch_size < 8
     assert 'rare' in found['oversample_thr']['why']
     assert {'model.test_cfg.rcnn.max_per_img', 'model.rpn_head.anchor_generator.scales'} <= found.keys()
+    assert not [key for key, change in found.items() if not change['why']]
+    limits = found['model.test_cfg.rcnn.max_per_img']['why']
+    assert limits.startswith('images have a median of') and limits == found['model.test_cfg.rpn.max_per_img']['why']
+    assert describe_fit(cfg, look(cfg))['fitted'].count(limits) == 1  # in the log for several
 
 
 def test_values_of_the_user_stay_and_others_follow(boxes):
@@ -82,6 +88,20 @@ def test_values_of_the_user_stay_and_others_follow(boxes):
     larger = config_for(boxes)
     fit(larger, Settings(image_size=192))
     assert larger.test_dataloader.dataset.pipeline[1].scale == (192, 192) and larger.train_dataloader.batch_size == 8
+
+
+def test_only_what_the_user_gives_stays(boxes):
+    """Another key of a pipeline keeps no size, one of a loop or of the warm-up no length."""
+    for given, size, epochs in (('train_dataloader.dataset.pipeline.3.prob', 512, 10),
+                                ('train_dataloader.dataset.pipeline.3', 192, 40),
+                                ('test_dataloader.dataset.pipeline.1.scale', 192, 40),
+                                ('train_cfg.val_interval', 512, 10), ('param_scheduler.0.end', 512, 10),
+                                ('param_scheduler.1.end', 512, 6), ('train_cfg.max_epochs', 512, 6)):
+        cfg = config_for(boxes)
+        before = value_at(cfg, given)
+        fit(cfg, given=[given])
+        assert (cfg.test_dataloader.dataset.pipeline[1].scale[0], cfg.train_cfg.max_epochs) == (size, epochs), given
+        assert value_at(cfg, given) == before or given.startswith('train_dataloader'), given  # is in another one
 
 
 def test_a_length_in_the_other_unit_is_that_of_the_fitted_batch(maps):
@@ -117,9 +137,9 @@ def test_rare_classes_and_small_images_are_recorded_side_by_side(tmp_path):
 
 
 def test_what_is_given_to_a_test_wins_over_the_fit(boxes):
-    cfg, given = config_for(boxes), [SIZE, 'model.test_cfg.rcnn.max_per_img']
+    cfg, limit = config_for(boxes), 'model.test_cfg.rcnn.max_per_img'
     fit(cfg)
-    for keys in ((), given):
+    for keys in ((), ['--image-size', limit], ['test_dataloader.dataset.pipeline.1.scale', limit]):
         tested = config_for(boxes)
         use_fit(tested, saved(cfg), given=keys)
         assert (tested.model.test_cfg.rcnn.max_per_img == 50) == bool(keys)
@@ -129,11 +149,12 @@ def test_what_is_given_to_a_test_wins_over_the_fit(boxes):
 def test_a_config_of_the_users_wins_where_it_differs(boxes, tmp_path):
     own = tmp_path / 'own.py'
     own.write_text(f'_base_ = {str(SMALL_CONFIG)!r}\ntrain_dataloader = dict(batch_size=5)\n'
-                   'model = dict(rpn_head=dict(anchor_generator=dict(scales=[3])))\n')
-    cfg = config_for(boxes, own)
-    assert fits_itself(cfg)
+                   'model = dict(rpn_head=dict(anchor_generator=dict(scales=[30])))\n')
+    cfg, ratios = config_for(boxes, own), config_for(boxes).model.rpn_head.anchor_generator.ratios
+    assert fits_itself(cfg) and not fits_itself(Config(dict(cfg, train_cfg=None), filename=cfg.filename))
     fit(cfg)
-    assert cfg.train_dataloader.batch_size == 5 and cfg.model.rpn_head.anchor_generator.scales == [3]
+    anchors = cfg.model.rpn_head.anchor_generator
+    assert cfg.train_dataloader.batch_size == 5 and (anchors.scales, anchors.ratios) == ([30], ratios)
     assert cfg.test_dataloader.dataset.pipeline[1].scale[0] > 192
 
 

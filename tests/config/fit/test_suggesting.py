@@ -8,7 +8,7 @@ from helpers.boxes import RETINA, SEG, band, config_for, write_boxes, write_maps
 from helpers.paths import ROOT, SMALL_CONFIG, TINY_CLS_CONFIG
 from xcit_dense.config.check import check_config
 from xcit_dense.config.fit import look
-from xcit_dense.config.fit.fitting import fit_length
+from xcit_dense.config.fit.fitting import fit, fit_length
 from xcit_dense.config.fit.suggesting import suggest, write_config
 from xcit_dense.config.length import shorten_warm_up
 from xcit_dense.config.loading import load_config
@@ -97,6 +97,9 @@ def test_images_are_not_enlarged_beyond_what_they_show(tmp_path):
     for side, wanted in ((160, 240), (2000, 508)):
         _, cfg = suggested(tmp_path, [(side, side, [('a', 3, 3), ('b', 4, 4)])] * 20)
         assert cfg.test_dataloader.dataset.pipeline[1].scale[0] == pytest.approx(wanted, abs=17)
+    cfg = config_for(tmp_path / 'data', train_dataloader__batch_size=2)
+    fit(cfg)  # a step cannot have fewer images, and at most twice the pixels
+    assert cfg.test_dataloader.dataset.pipeline[1].scale[0] == pytest.approx(192 * 2 ** 0.5, abs=17)
 
 
 def streets(root, width):

@@ -27,6 +27,23 @@ def value_at(node, key: str):
     return node
 
 
+def set_value(node, key: str, value):
+    """Set the value of a config at a dotted key as `value_at` finds it; None removes a name."""
+    parent, _, name = key.rpartition('.')
+    owner = value_at(node, parent)
+    if isinstance(owner, list):
+        owner[int(name)] = value
+    elif value is None:
+        owner.pop(name, None)
+    elif owner is not None:
+        owner[name] = value
+
+
+def concerns(key: str, others) -> bool:
+    """Whether a dotted key is one of some others, contains one of them, or is in one of them."""
+    return any(f'{key}.'.startswith(f'{other}.') or f'{other}.'.startswith(f'{key}.') for other in others)
+
+
 def children_of(node) -> list:
     """Return the keys and values of a dict, the places and values of a list; nothing for anything else."""
     return list(node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, (list, tuple)) else ())

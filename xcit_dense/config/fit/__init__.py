@@ -69,8 +69,11 @@ def describe_fit(cfg, found: Look) -> dict:
     """Return what a start says about the fit, by name: what was changed, the facts, and under '' the warnings."""
     lines = dict(found.facts)
     if 'fitted' in cfg:
-        changes = ''.join(f'\n  {change["key"]}  {shown(change["before"])} -> {shown(change["after"])}'
-                          + (f'  ({change["why"]})' if change['why'] else '') for change in cfg.fitted)
+        changes, last = '', ''
+        for change in cfg.fitted:
+            changes += f'\n  {change["key"]}  {shown(change["before"])} -> {shown(change["after"])}'
+            changes += f'  ({change["why"]})' if change['why'] not in ('', last) else ''
+            last = change['why']
         lines = {'fitted': f'to the data (--no-fit keeps the recipe):{changes}' if changes else
                  'the recipe fits the data', **lines}
     if found.warnings:

@@ -3,8 +3,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..._utils.text import counted
+from ..._utils.text import counted, type_name
 from ...data.datasets import LOADERS, datasets, dicts_in
+from ..check.keys import concerns
 from ..check.keys import value_at as at
 from ..length import process_count
 from .geometry import (
@@ -14,9 +15,7 @@ from .geometry import (
     are_poor,
     best_ious,
     bounded,
-    counts_hundred,
     larger,
-    objects_kept,
     patch_of,
     resize_of,
     rounded,
@@ -55,14 +54,14 @@ def look_at_objects(cfg, objects, facts, warnings):
                             f'{patch} pixels: {larger(step, objects, SMALL * patch / median)}')
         _look_at_anchors(anchors_of(cfg), boxes, facts, warnings)
     most = objects.most(99)
-    for key, kept in objects_kept(cfg.model).items():
+    for key, kept in _objects_kept(cfg.model).items():
         # one object has several proposals
         need = 2 * most if 'rpn' in key else most
         if kept < need:
             what = 'proposals' if 'rpn' in key else 'detections'
             warnings.append(f'99% of the images have up to {counted(most, "objects")}, which need {need} {what}, but '
                             f'{key} = {kept}: use --cfg-options {key}={rounded(1.5 * need, 50)}')
-    if counts_hundred(cfg) and most > _HUNDRED:
+    if _counts_hundred(cfg) and most > _HUNDRED:
         warnings.append(f'images have up to {most} objects, but COCO\'s mAP counts only the {_HUNDRED} best of an '
                         'image, so it cannot reach 1; mAP_50 and the others count 1000')
     if objects.too_small:
@@ -70,6 +69,22 @@ def look_at_objects(cfg, objects, facts, warnings):
         warnings.append(f'{counted(objects.too_small, "images")} with a side below the min_size of the filter_cfg '
                         f'{"is" if objects.too_small == 1 else "are"} not used: use --cfg-options '
                         f'{key}.filter_cfg.min_size=1')
+
+
+def _objects_kept(model) -> dict:
+    """Return the limits on the objects, or the proposals, of an image, by their keys in the config."""
+    found = {}
+    for place in ('test_cfg.rcnn', 'test_cfg', 'test_cfg.rpn', 'train_cfg.rpn_proposal'):
+        most = at(model, f'{place}.max_per_img')
+        if isinstance(most, int):
+            found[f'model.{place}.max_per_img'] = most
+    return found
+
+
+def _counts_hundred(cfg) -> bool:
+    """Whether a metric counts only the hundred best objects of an image in its mAP, as COCO's does."""
+    return any(type_name(part.get('type')) == 'CocoMetric' and 'metric' in part
+               for part in dicts_in(cfg.get('val_evaluator') or {}))
 
 
 def _look_at_anchors(anchors, boxes, facts, warnings):
@@ -91,33 +106,35 @@ def factor_for_objects(cfg, step, objects):
     """Return the factor by which images should be enlarged for their objects, and the reason."""
     patch = patch_of(cfg) or 16
     median = np.median(np.sqrt((objects.boxes[:, 2:] * zooms(step, objects.boxes[:, :2])).prod(1)))
-    factor = bounded(step, objects, _OBJECT * patch / median)
+    factor = bounded(cfg, step, objects, _OBJECT * patch / median)
     return factor, f'the median object grows from {median:.2g} to {median * factor:.2g} pixels; a token has {patch}'
 
 
-def fit_detector(cfg, objects, keeps_rate: bool) -> dict:
+def fit_detector(cfg, objects, given=(), keeps_rate: bool = False) -> dict:
     """Change anchors, limits on the number of objects, filters and the learning rate.
 
     Args:
         cfg: The config, which is changed.
         objects: `xcit_dense.config.fit.objects.Objects`.
+        given: Dotted keys that the user set: with one of the anchors, all of them stay.
         keeps_rate: Whether the learning rate stays.
 
     Returns:
-        The reasons, by the keys that were changed; that of several is at the first.
+        The reasons, by the keys that were changed.
     """
     boxes, whys = objects.boxes[:, 2:] * zooms(resize_of(cfg) or {}, objects.boxes[:, :2]), {}
-    for values, why in (_anchors(cfg, boxes), _numbers(cfg, objects), _filter(cfg, objects)):
+    for values, why in (_anchors(cfg, boxes, given), _numbers(cfg, objects), _filter(cfg, objects)):
         cfg.merge_from_dict(values)
-        whys.update(dict.fromkeys([*values][:1], why))
+        whys.update(dict.fromkeys(values, why))
     size = (cfg.train_dataloader.get('batch_size') or 1) * process_count()
     return whys if keeps_rate else whys | _fit_rate(cfg, size * objects.total / objects.count)
 
 
-def _anchors(cfg, boxes):
+def _anchors(cfg, boxes, given):
     """Return anchors that fit, as values by key, and the reason."""
     anchors = anchors_of(cfg)
-    if anchors is None or not are_poor(best_ious(boxes, anchors.shapes), anchors.least):
+    if (anchors is None or concerns(anchors.key, given)
+            or not are_poor(best_ious(boxes, anchors.shapes), anchors.least)):
         return {}, ''
     fitted = fit_anchors(boxes, anchors.generator)
     if fitted is None:
@@ -131,8 +148,8 @@ def _anchors(cfg, boxes):
 def _numbers(cfg, objects):
     """Return limits on the number of objects, as values by key, and the reason."""
     most, usual = objects.most(100), objects.most(50)
-    wanted = {key: rounded((3 if 'rpn' in key else 1.3) * most, 50) for key in objects_kept(cfg.model)}
-    values = {key: wanted[key] for key, now in objects_kept(cfg.model).items()
+    wanted = {key: rounded((3 if 'rpn' in key else 1.3) * most, 50) for key in _objects_kept(cfg.model)}
+    values = {key: wanted[key] for key, now in _objects_kept(cfg.model).items()
               if now < (2 if 'rpn' in key else 1) * most}
     for key in [*values]:
         before = key.replace('max_per_img', 'nms_pre')
@@ -209,8 +226,7 @@ def _fit_rate(cfg, objects):
     """Change the learning rate for a number of objects per step, if weights start random; return the reason by key."""
     optimizer = cfg.optim_wrapper.get('optimizer', {})
     factor = min((objects / _OBJECTS) ** 0.5, _FASTER)
-    starts = cfg.get('init_from') or cfg.get('load_from')
-    if not optimizer.get('lr') or factor < 1.2 or starts or any(
+    if not optimizer.get('lr') or factor < 1.2 or cfg.get('init_from') or cfg.get('load_from') or any(
             'Pretrained' in str(part.get('init_cfg')) for part in dicts_in(cfg.model)):
         return {}
     optimizer['lr'] = float(f'{optimizer["lr"] * factor:.2g}')

@@ -2,6 +2,7 @@
 import copy
 import itertools
 import math
+import re
 from numbers import Real
 from pathlib import Path
 
@@ -9,19 +10,20 @@ from ..._utils.text import counted
 from ...data.datasets import LOADERS, datasets
 from ...tasks import task_of
 from ...weights.contents import config_of_checkpoint
-from ..check.keys import changes, value_at
+from ..check import warm_up_of
+from ..check.keys import changes, concerns, set_value, value_at
 from ..check.top_level import files_of, option_for
 from ..image_size import box_of, set_image_size
 from ..length import UNITS, process_count, set_length, set_val_interval, shorten_warm_up
 from ..loading import configs_folder, read_config
 from .detection import balanced, share_of_rare
-from .geometry import resize_of, rounded
+from .geometry import LEAST_BATCH, resize_of, rounded
 
 #: The parts of a config that are fitted, besides the sizes of images.
 PARTS = (*LOADERS, 'model', 'auto_scale_lr', 'optim_wrapper', 'train_cfg', 'default_hooks', 'custom_hooks',
          'param_scheduler')
 #: What is recorded under a name of its own, as it changes many places of a config.
-SIZE, RARE = 'image_size', 'oversample_thr'
+SIZE, REPEATS = 'image_size', 'oversample_thr'
 #: The fewest iterations of a run that counts epochs; how often a run that counts iterations sees the data.
 _ITERATIONS, _LEAST_PASSES, _MOST_PASSES = 1000, 10, 400
 #: The most epochs, however small the data is; and the number of validations of a run that is made longer.
@@ -31,7 +33,8 @@ _MOST_EPOCHS, _VALIDATIONS = 300, 10
 def fits_itself(cfg) -> bool:
     """Whether a config is fitted by default: one of this package that reads its classes from the data, or one based on
     it, that is not fitted yet."""
-    return bool(cfg.get('classes_from_data') and task_of(cfg).fit and 'fitted' not in cfg and _own_files(cfg)[0])
+    return bool(cfg.get('classes_from_data') and cfg.get('train_cfg') and task_of(cfg).fit and 'fitted' not in cfg
+                and _own_files(cfg)[0])
 
 
 def fit(cfg, settings=None, given=()):
@@ -55,9 +58,8 @@ def fit(cfg, settings=None, given=()):
     if measured is None:
         return None
     given = [*given, *_own_keys(cfg)]
-    asked = {f'--{name.replace("_", "-")}' for name, value in vars(settings).items() if value} if settings else set()
-    asked.update(map(option_for, given))
-    if any('pipeline' in key for key in given):
+    asked = _asked([*given, *(settings.options if settings else ())])
+    if any(re.search(r'\.pipeline(\.\d+)?$', key) for key in given):  # whole steps, which may have sizes
         asked.add('--image-size')
     record, factor, box = [], 1., box_of(cfg)
     if '--image-size' not in asked:
@@ -69,56 +71,60 @@ def fit(cfg, settings=None, given=()):
         whys |= _fit_batch(cfg, factor, measured.count)
     images = (cfg.train_dataloader.get('batch_size') or 1) * process_count()
     if part.change:
-        whys |= part.change(cfg, measured, keeps_rate=bool(asked & {'--lr', '--batch-size'}))
+        whys |= part.change(cfg, measured, given, keeps_rate=bool(asked & {'--lr', '--batch-size'}))
     epoch_length = -(-measured.count // images)
     for key, unit in UNITS.items():
         if f'--{unit}' in asked and not cfg.train_cfg.get(key):  # was converted by the batch size of before
             set_length(cfg, length := getattr(settings, unit), unit, epoch_length)
             whys |= {'train_cfg': f'--{unit} {length}', 'param_scheduler': 'stretched with the run'}
-    keeps_schedule = any(key.startswith(('param_scheduler', 'train_cfg')) for key in given)
-    if not keeps_schedule and not asked & {'--epochs', '--iterations'}:
-        whys |= fit_length(cfg, epoch_length)
-    if not keeps_schedule and (why := shorten_warm_up(cfg, epoch_length)):
-        whys['param_scheduler'] = '; '.join(filter(None, (whys.get('param_scheduler'), why)))
+    if not {'train_cfg', *(f'train_cfg.{key}' for key in UNITS)} & {*given}:
+        warm_up, *_ = warm_up_of(cfg, epoch_length) or ('', )
+        rates = [key for key in given if key.startswith('param_scheduler') and not key.startswith(f'{warm_up}.')]
+        if not rates and not asked & {'--epochs', '--iterations'}:
+            whys |= fit_length(cfg, epoch_length)
+        if why := shorten_warm_up(cfg, epoch_length):
+            whys['param_scheduler'] = '; '.join(filter(None, (whys.get('param_scheduler'), why)))
     for name in before:
         for key, old, new in changes(before[name], cfg[name], name, by_type=True):
-            if any(f'{key}.'.startswith(f'{other}.') or f'{other}.'.startswith(f'{key}.') for other in given):
-                _set(cfg, key, old)
+            if concerns(key, given):
+                set_value(cfg, key, old)
                 continue
             why = next((why for start, why in whys.items() if f'{key}.'.startswith(f'{start}.')), '')
             record.append(dict(key=key, before=old, after=new, why=why))
     share, why = share_of_rare(cfg, measured) if part.change else (None, '')
     if share:
         cfg.train_dataloader.dataset = balanced(cfg.train_dataloader.dataset, share)
-        record.append(dict(key=RARE, before=None, after=share, why=why))
+        record.append(dict(key=REPEATS, before=None, after=share, why=why))
     cfg.fitted = record
     return measured
 
 
-def use_fit(cfg, checkpoint, trains: bool = False, given=()):
+def use_fit(cfg, checkpoint, given=(), trains: bool = False):
     """Change a config as `fit` and ``--minutes`` changed that of a training; values that differ from the recipe stay.
 
     Args:
         cfg: The config.
         checkpoint: The content of a checkpoint of the training, or None.
+        given: Dotted keys that the user set, and options such as ``--image-size``, perhaps to the value of the recipe:
+            these stay.
         trains: Whether the training continues; otherwise only the image size of the test and the model are changed.
-        given: Keys of the record that the user set, perhaps to the value of the recipe: these stay.
     """
+    asked = _asked(given) - {''}
     records = {name: record for name in ('fitted', 'timed')
                if (record := config_of_checkpoint(checkpoint).get(name)) is not None}
     for change in itertools.chain(*records.values()):
         key, old, new = (change.get(name) for name in ('key', 'before', 'after'))
         # a checkpoint may be from anyone: this sets nothing that is run, read or downloaded
-        if key in given or not _is_number(new):
+        if not _is_number(new) or concerns(key, given) or option_for(key) in asked:
             continue
         if key == SIZE:
             if box_of(cfg) and list(box_of(cfg)) == old:
                 set_image_size(cfg, tuple(new), LOADERS if trains else LOADERS[-1:])
-        elif key == RARE:
+        elif key == REPEATS:
             if trains and 'oversample_thr' not in cfg.train_dataloader.dataset:
                 cfg.train_dataloader.dataset = balanced(cfg.train_dataloader.dataset, new)
         elif (trains or key.startswith('model.')) and value_at(cfg, key) == old:
-            _set(cfg, key, new)
+            set_value(cfg, key, new)
     if trains:
         cfg.update(records)
 
@@ -127,15 +133,9 @@ def _is_number(value):
     return all(map(_is_number, value)) if isinstance(value, (list, tuple)) else isinstance(value, Real)
 
 
-def _set(cfg, key, value):
-    parent, _, name = key.rpartition('.')
-    node = value_at(cfg, parent)
-    if isinstance(node, list):
-        node[int(name)] = value
-    elif value is None:
-        node.pop(name, None)
-    elif node is not None:
-        node[name] = value
+def _asked(given):
+    """Return the options among what the user gave, and those that change the same as its dotted keys."""
+    return {key if key.startswith('--') else option_for(key) for key in given}
 
 
 def _own_files(cfg):
@@ -171,7 +171,7 @@ def _fit_batch(cfg, factor, images):
     now = cfg.train_dataloader.get('batch_size')
     if not isinstance(now, int):
         return {}
-    of_pixels, least = max(round(now / factor ** 2), 1), min(now, 2)
+    of_pixels, least = max(round(now / factor ** 2), 1), min(now, LEAST_BATCH)
     size = max(min(of_pixels, images // (8 * process_count()) if 'max_epochs' in cfg.train_cfg else now), least)
     if size == now:
         return {}
@@ -209,4 +209,5 @@ def fit_length(cfg, epoch_length: int) -> dict:
         whys.update({f'train_cfg.{key}': why, 'param_scheduler': 'stretched with the run'})
         if key == 'max_epochs' and cfg.train_cfg.get('val_interval', length) < length // _VALIDATIONS:
             set_val_interval(cfg, length // _VALIDATIONS)
+            whys |= dict.fromkeys(('train_cfg.val_interval', 'default_hooks'), f'{_VALIDATIONS} validations')
     return whys

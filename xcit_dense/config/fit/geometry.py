@@ -5,16 +5,17 @@ import numpy as np
 
 from ..._utils.text import listed, type_name
 from ...archs import get_arch
-from ...data.datasets import LOADERS, datasets, dicts_in
-from ..check.keys import value_at
+from ...data.datasets import LOADERS, datasets
 
 #: Below this IoU an anchor does not learn a box well, whatever the assigner allows.
 NO_ANCHOR = 0.3
 #: A class with fewer objects (or images that have it) is hard to learn.
 RARE = 10
-#: Enlarging images by more adds no detail; the largest factor by which the number of pixels of an image, and so its
-#: memory and time, may grow; and a smaller factor would change little.
-_MOST_ENLARGED, _MORE_PIXELS, _LEAST_FACTOR = 1.5, 7, 1.15
+#: Enlarging images by more adds no detail; the largest factors by which the number of pixels of an image and of a step,
+#: and so memory and time, may grow; and a smaller factor would change little.
+_MOST_ENLARGED, _MORE_PIXELS, _MORE_IN_STEP, _LEAST_FACTOR = 1.5, 7, 2, 1.15
+#: The smallest batch that fitting chooses.
+LEAST_BATCH = 2
 #: Steps whose effect `zooms` computes.
 _KNOWN = ('Resize', 'FixScaleResize')
 
@@ -67,6 +68,11 @@ def zooms(step, sizes) -> np.ndarray:
     if not step.get('keep_ratio', False):
         return np.asarray(scale, float) / sizes
     return np.repeat(np.minimum(max(scale) / sizes.max(1), min(scale) / sizes.min(1))[:, None], 2, 1)
+
+
+def mean_zoom(step, measured) -> float:
+    """Return by how much the images of the data are enlarged on average."""
+    return np.average(zooms(step, measured.images[:, :2]).mean(1), weights=measured.images[:, 2])
 
 
 def patch_of(cfg):
@@ -122,22 +128,6 @@ def are_poor(best, least: float) -> bool:
     return bool(np.median(best) < 0.55 or (best < max(least, NO_ANCHOR)).mean() > 0.15)
 
 
-def objects_kept(model) -> dict:
-    """Return the limits on the objects, or the proposals, of an image, by their keys in the config."""
-    found = {}
-    for place in ('test_cfg.rcnn', 'test_cfg', 'test_cfg.rpn', 'train_cfg.rpn_proposal'):
-        most = value_at(model, f'{place}.max_per_img')
-        if isinstance(most, int):
-            found[f'model.{place}.max_per_img'] = most
-    return found
-
-
-def counts_hundred(cfg) -> bool:
-    """Whether a metric counts only the hundred best objects of an image in its mAP, as COCO's does."""
-    return any(type_name(part.get('type')) == 'CocoMetric' and 'metric' in part
-               for part in dicts_in(cfg.get('val_evaluator') or {}))
-
-
 def rounded(value, unit):
     """Return a number rounded to a multiple of a unit, which is at least the unit."""
     return max(int(round(value / unit)), 1) * unit
@@ -145,19 +135,19 @@ def rounded(value, unit):
 
 def larger(step, measured, factor):
     """Return advice to enlarge the images by a factor, or by as much as makes sense."""
-    sizes, count = measured.images[:, :2], measured.images[:, 2]
-    now = np.average(zooms(step, sizes).mean(1), weights=count)
+    now = mean_zoom(step, measured)
     wanted = min(now * factor, _MOST_ENLARGED)
     if wanted < 1.1 * now:
         return 'larger images would show no more; use a backbone with patch 8 (configs with p8): four times the tokens'
-    side = rounded(wanted * np.average(sizes.max(1), weights=count), 32)
+    side = rounded(wanted * np.average(measured.images[:, :2].max(1), weights=measured.images[:, 2]), 32)
     return f'use --image-size {side}'
 
 
-def bounded(step, measured, factor):
+def bounded(cfg, step, measured, factor):
     """Return a factor that needs not too much memory and does not enlarge images beyond their detail."""
-    now = np.average(zooms(step, measured.images[:, :2]).mean(1), weights=measured.images[:, 2])
-    factor = min(factor, _MORE_PIXELS ** 0.5, max(_MOST_ENLARGED / now, 1.))
+    batch = cfg.train_dataloader.get('batch_size') or 1
+    pixels = min(_MORE_PIXELS, _MORE_IN_STEP * batch / min(batch, LEAST_BATCH))
+    factor = min(factor, pixels ** 0.5, max(_MOST_ENLARGED / mean_zoom(step, measured), 1.))
     return factor if factor > _LEAST_FACTOR else 1.
 
 

@@ -12,7 +12,7 @@ from ...data.files import FORMATS, Unreadable, read_files
 from ...data.label_maps import LabelMaps
 from ...data.pipelines import ignored_labels
 from ...errors import DataError
-from .geometry import bounded, larger, named_classes, patch_of, resize_of, zooms
+from .geometry import bounded, larger, mean_zoom, named_classes, patch_of, resize_of
 
 #: Label maps whose pixels are examined: more would not show more.
 _SAMPLE = 200
@@ -122,7 +122,7 @@ def look_at_maps(cfg, maps, facts, warnings):
     rarest = min(maps.classes, key=lambda name: maps.classes[name][0], default=None)
     words = [f'the rarest class {rarest!r} has {maps.classes[rarest][0]:.2%} of the pixels'] if rarest else []
     if step is not None and maps.widths:
-        zoom = np.average(zooms(step, maps.images[:, :2]).mean(1), weights=maps.images[:, 2])
+        zoom = mean_zoom(step, maps)
         widths = {name: width * zoom for name, width in maps.widths.items()}
         name = min(widths, key=widths.get)
         tokens = f', {widths[name] / patch:.2g} tokens' if patch else ''
@@ -142,7 +142,6 @@ def factor_for_maps(cfg, step, maps):
     if not maps.widths:
         return 1., ''
     name = min(maps.widths, key=maps.widths.get)
-    now = np.average(zooms(step, maps.images[:, :2]).mean(1), weights=maps.images[:, 2])
-    width = maps.widths[name] * now
-    factor = bounded(step, maps, _THIN * patch / width)
+    width = maps.widths[name] * mean_zoom(step, maps)
+    factor = bounded(cfg, step, maps, _THIN * patch / width)
     return factor, f'the thinnest class, {name!r}, grows from {width:.2g} to {width * factor:.2g} pixels in width'

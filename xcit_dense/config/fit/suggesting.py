@@ -11,7 +11,7 @@ from ...tasks import task_of
 from ..check.keys import changes as differences
 from ..check.keys import value_at as at
 from ..loading import read_config
-from .fitting import PARTS, RARE, SIZE, fit
+from .fitting import PARTS, REPEATS, SIZE, fit
 
 _ASKED, _WIDTH = 'as requested', 120
 #: The keys of a data set that are not about which data it is.
@@ -39,10 +39,13 @@ def suggest(cfg, base, source: str, settings=None, given=()) -> str:
     if measured is None:
         raise DataError('--suggest needs one training data set on a local disk: a COCO file with objects, or label '
                         'maps whose pixels are numbers of classes')
-    whys = {{SIZE: 'train_dataloader.dataset.pipeline', RARE: 'train_dataloader.dataset'}.get(
+    whys = {{SIZE: 'train_dataloader.dataset.pipeline', REPEATS: 'train_dataloader.dataset'}.get(
         change['key'], re.split(r'\.\d', change['key'])[0]): change['why'] for change in reversed(fitted.fitted)}
-    changes = [(key, value, whys.get(key) or (_ASKED if settings and at(cfg, key) == value else ''))
-               for key, value in _changed(read_config(base), fitted).items()]
+    changes, last = [], ''
+    for key, value in _changed(read_config(base), fitted).items():
+        why = whys.get(key) or (_ASKED if settings and at(cfg, key) == value else '')
+        changes.append((key, value, why if why != last else ''))
+        last = why
     return write_config(base, changes, f'Suggested by train --suggest for {source}: {measured.in_words}.')
 
 
