@@ -11,10 +11,10 @@ from PIL import Image
 from pycocotools import mask as mask_api
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from xcit_dense import load
 from xcit_dense.config.check.keys import value_at
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import CheckpointError, DataError
-from xcit_dense.predict import load
 from xcit_dense.predict.files import predict_files
 from xcit_dense.predict.predictor import build_predictor
 from xcit_dense.weights import best_checkpoint, read_checkpoint

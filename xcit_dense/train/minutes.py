@@ -49,8 +49,8 @@ def set_minutes(cfg, minutes: float, started: float, given=()):
     """Measure a training on this machine, and make it as long as some minutes allow.
 
     The iterations, the validation and the checkpoint that are measured leave no trace in the training that follows:
-    it is the same as with this length in the config. ``cfg.timed`` gets what was changed. About ten validations are
-    kept, fewer where they take long.
+    it is the same as with this length in the config. ``cfg.timed`` gets what was changed. There are at most ten
+    validations, fewer where they take long.
 
     Args:
         cfg: The config, as it would be trained.
