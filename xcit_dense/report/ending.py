@@ -17,6 +17,7 @@ from ..data.evaluators import key_metric
 from ..tasks import task_of
 from ..train.saving import VALIDATIONS
 from ..train.startup import StartupHook
+from .content import near
 from .curves import plot_curves
 
 
@@ -71,7 +72,7 @@ class EndingHook(Hook):
         elif last:
             lines['last'] = Path(last).name
         try:
-            lines['curves'] = _typed(plot_curves(runner.work_dir))
+            lines['curves'] = near(plot_curves(runner.work_dir))
         except Exception as error:  # of any type: a picture must not fail a training
             lines['curves'] = f'not drawn: {first_line(error)}'
         misfit = next((hook.misfit for hook in runner.hooks if isinstance(hook, StartupHook)), '')
@@ -117,21 +118,15 @@ def _named(runner, validation):
 def _next_commands(runner):
     """Return the commands that test the model and use it, as they are typed in the folder of this training."""
     cfg, task = runner.cfg, task_of(runner.cfg)
-    config, folder = map(_typed, (getattr(runner, 'config_file', None) or cfg.filename or 'CONFIG', runner.work_dir))
+    config, folder = map(near, (getattr(runner, 'config_file', None) or cfg.filename or 'CONFIG', runner.work_dir))
     commands = []
     if cfg.get('test_dataloader') is not None:
         commands.append(['test', config, folder, *['--report'] * bool(task.recorder)])
     image = 'IMAGES'
     with suppress(Exception):  # of any type: data sets may be users' classes
-        image = _typed(runner.val_dataloader.dataset.get_data_info(0)['img_path'])
+        image = near(runner.val_dataloader.dataset.get_data_info(0)['img_path'])
     if task.predictor:
         commands.append(['predict', config, folder, image, '--out', str(Path(folder, 'predictions'))])
     elif task.recorder:
         commands.append(['classify', folder, image, '--out', str(Path(folder, 'classified.json'))])
     return ['next:', *(f'  python -m xcit_dense {shlex.join(command)}' for command in commands)] if commands else []
-
-
-def _typed(path):
-    """Return a path as one types it: relative to the working folder if it is in there."""
-    path = Path(path).absolute()
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

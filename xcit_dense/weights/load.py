@@ -207,7 +207,8 @@ def load_strictly(model, state, source, contents, title, may_lack=lambda name: F
                               + '; '.join(filter(None, problems)))
     matched = {name: value for name, value in state.items() if name in wanted}
     model.load_state_dict(matched, strict=False)
-    parts = sorted({_part_title(name) for name in lacking})
+    # 'neck', or 'backbone.head' of a whole classifier
+    parts = sorted({'.'.join(name.split('.')[:2 if name.startswith('backbone.') else 1]) for name in lacking})
     fresh = f'; {len(lacking)} start fresh: {", ".join(parts)}' if lacking else ''
     left = f'; {len(state) - len(matched)} of the file are not used' if len(state) > len(matched) else ''
     # reported again at the start of a training
@@ -230,11 +231,6 @@ def _value_problem(name, value, wanted, is_parameter):
     # an infinity may be intended in other buffers, such as a mask
     must_be_finite = is_parameter or not is_float or name.endswith(('running_mean', 'running_var'))
     return 'infinite' if must_be_finite and value.isinf().any() else None
-
-
-def _part_title(name):
-    """Return the part of a model that a tensor belongs to: ``neck``, or ``backbone.head`` of a whole classifier."""
-    return '.'.join(name.split('.')[:2 if name.startswith('backbone.') else 1])
 
 
 def _listed(title, names):

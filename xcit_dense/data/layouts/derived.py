@@ -176,8 +176,8 @@ def _known(made, images):
 def _draw(images, known, share, judged):
     """Return the names of the images for validation, None if there are too few."""
     judged, groups = set(judged), {}
-    for name in images:
-        groups.setdefault(_origin_of(name), []).append(name)
+    for name in images:  # copies such as a_jpg.rf.0123abcd.jpg stay with the image that they were made from
+        groups.setdefault(re.sub(r'\.rf\.[0-9A-Za-z]+(?=\.\w+$)', '', name), []).append(name)
     kinds = [], []
     for origin, names in groups.items():
         kinds[not judged.isdisjoint(names)].append(origin)
@@ -193,11 +193,6 @@ def _draw(images, known, share, judged):
         new = sorted((origin for origin in origins if not before[origin]), key=_number)
         held += kept + new[:max(number - len(kept), 0)]
     return {name for origin in held for name in groups[origin]}
-
-
-def _origin_of(name):
-    """Return the name of the image that a copy, such as ``a_jpg.rf.0123abcd.jpg``, was made from."""
-    return re.sub(r'\.rf\.[0-9A-Za-z]+(?=\.\w+$)', '', name)
 
 
 def _number(name):

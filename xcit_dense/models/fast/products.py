@@ -44,8 +44,8 @@ def linear(x: Tensor, weight: Tensor, bias=None) -> Tensor:
     """
     weight = weight.to(x.dtype)
     bias = None if bias is None else bias.to(x.dtype)
-    if _is_convolution(x, weight):
-        x, weight = _as_map(x), weight.reshape(*weight.shape[-2:], 1, 1)
+    if x.device.type == 'cpu' and x.dtype == torch.float32 and (weight.dim() == 2 or len(x) == 1):
+        x, weight = x.unsqueeze(2).permute(0, 3, 1, 2), weight.reshape(*weight.shape[-2:], 1, 1)
         return F.conv2d(x, weight, None if bias is None else bias.flatten()).permute(0, 2, 3, 1).squeeze(2)
     if weight.dim() == 2:
         return F.linear(x, weight, bias)
@@ -55,11 +55,3 @@ def linear(x: Tensor, weight: Tensor, bias=None) -> Tensor:
 def linear_backward(grad: Tensor, weight: Tensor) -> Tensor:
     """Return the gradient of the input of `linear`."""
     return linear(grad, weight.mT)
-
-
-def _is_convolution(x, weight):
-    return x.device.type == 'cpu' and x.dtype == torch.float32 and (weight.dim() == 2 or len(x) == 1)
-
-
-def _as_map(x):
-    return x.unsqueeze(2).permute(0, 3, 1, 2)
