@@ -2,7 +2,9 @@
 import json
 
 import pytest
+import torch
 from mmengine.config import Config
+from mmseg.registry import MODELS
 
 from helpers.boxes import SEG, band, config_for, write_boxes, write_maps
 from helpers.nuclei import make_nuclei
@@ -11,6 +13,7 @@ from helpers.tools import run_process
 from xcit_dense.config.check.keys import value_at
 from xcit_dense.config.fit import describe_fit, look
 from xcit_dense.config.fit.fitting import PARTS, fit, fits_itself, use_fit
+from xcit_dense.config.fit.maps import IOU_LOSS
 from xcit_dense.config.length import set_length
 from xcit_dense.config.loading import list_models, load_config, read_config
 from xcit_dense.config.settings import Settings
@@ -134,6 +137,25 @@ def test_rare_classes_and_small_images_are_recorded_side_by_side(tmp_path):
     fit(cfg, mixed)
     assert cfg.train_dataloader.dataset.dataset.filter_cfg.min_size == 1
     assert cfg.train_dataloader.dataset.type == 'MultiImageMixDataset'
+
+
+def test_a_class_that_stays_thin_gets_a_loss_for_its_iou(tmp_path):
+    """In a resumed run too; a test needs none. Ignored pixels have no part in it."""
+    root, place = write_maps(tmp_path, *[band(2, size=(360, 480))] * 12), 'model.decode_head.loss_decode'
+    cfg, before = config_for(root, SEG), value_at(config_for(root, SEG), place)
+    fit(cfg)
+    kept, added = cfg.model.decode_head.loss_decode
+    assert kept == before and 'only 2.' in next(change['why'] for change in cfg.fitted if change['key'] == IOU_LOSS)
+    for trains in (True, False):
+        other = config_for(root, SEG)
+        use_fit(other, saved(cfg), trains=trains)
+        assert other.model.decode_head.loss_decode == ([kept, added] if trains else before)
+    given = config_for(root, SEG)
+    fit(given, given=[f'{place}.loss_weight'])
+    assert given.model.decode_head.loss_decode == before
+    scores, labels = torch.randn(2, 2, 8, 8), torch.randint(0, 2, (2, 8, 8))
+    loss, labels[:, 4:] = MODELS.build(added), 255
+    assert torch.equal(loss(scores, labels), loss(scores[:, :, :4], labels[:, :4].contiguous()))
 
 
 def test_what_is_given_to_a_test_wins_over_the_fit(boxes):

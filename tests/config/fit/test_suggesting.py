@@ -112,8 +112,12 @@ def test_thin_classes_of_label_maps(tmp_path):
     assert test[1].scale == train[2].scale == (480, 480) and train[3].crop_size == (384, 384)
     assert cfg.model.data_preprocessor.size == (384, 384) and cfg.train_dataloader.batch_size == 2
     check_config(cfg)
+    _, thinner = suggested(tmp_path, None, SEG, root=streets(tmp_path / 'thinner', 2))
+    assert thinner.model.decode_head.loss_decode[1].type == 'LovaszLoss'
+    check_config(thinner)
     text, _ = suggested(tmp_path, None, SEG, root=streets(tmp_path / 'wide', 40))
-    assert 'pipeline' not in text and 'batch_size' not in text.replace('base_batch_size', '')
+    assert not any(word in text for word in ('LovaszLoss', 'pipeline'))
+    assert 'batch_size' not in text.replace('base_batch_size', '')
 
 
 def test_what_a_user_asks_for_stays_and_is_written(tmp_path):

@@ -5,9 +5,9 @@ from typing import NamedTuple
 from ..._utils.text import counted, shown
 from ...tasks import task_of
 from ..check import warm_up_of
-from .detection import factor_for_objects, fit_detector, look_at_objects
+from .detection import factor_for_objects, fit_detector, look_at_objects, share_of_rare
 from .geometry import RARE, named_classes
-from .maps import factor_for_maps, look_at_maps, measure_maps
+from .maps import factor_for_maps, look_at_maps, loss_for_thin, measure_maps
 from .objects import measure_objects
 
 #: In a run of fewer iterations the model changes hardly more than in a warm-up.
@@ -22,17 +22,19 @@ class Fit(NamedTuple):
         look: Adds facts and warnings to those of `look`.
         factor: From config, resizing step and data to the factor by which images should be enlarged, and the reason.
         change: Changes the model for the data, or None; see `fit_detector`.
+        add: From config and data to what is added: its record's name, value and reason; or None.
         examples: What a class is learnt from.
     """
     measure: Callable
     look: Callable
     factor: Callable
     change: Callable | None
+    add: Callable
     examples: str
 
 
-OF_OBJECTS = Fit(measure_objects, look_at_objects, factor_for_objects, fit_detector, 'objects')
-OF_MAPS = Fit(measure_maps, look_at_maps, factor_for_maps, None, 'images')
+OF_OBJECTS = Fit(measure_objects, look_at_objects, factor_for_objects, fit_detector, share_of_rare, 'objects')
+OF_MAPS = Fit(measure_maps, look_at_maps, factor_for_maps, None, loss_for_thin, 'images')
 
 
 class Look(NamedTuple):

@@ -31,6 +31,8 @@ _OBJECTS, _FASTER = 32, 1.5
 #: Sizes of the anchors of the finest level, in strides; and how many sizes there are per level.
 _SCALES, _PER_OCTAVE = (1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 16), (1, 2, 3)
 _USUAL = (0.5, 1.0, 2.0)
+#: The name under which repeated images of rare classes are recorded.
+REPEATS = 'oversample_thr'
 #: The gain in mean IoU that one more anchor per position must bring.
 _PRICE = 0.015
 #: Boxes that are compared at most.
@@ -235,20 +237,23 @@ def _fit_rate(cfg, objects):
 
 
 def share_of_rare(cfg, objects):
-    """Return below which share of the images a class is rare, so that `balanced` repeats its images, and the reason.
+    """Return what is added to a config for rare classes, if there are frequent ones too.
 
-    The share is None unless there are both rare and frequent classes.
+    Returns:
+        `REPEATS`, the share of the images below which a class is rare, and the reason; or None.
     """
     shares = {name: images / objects.count for name, (_, images) in objects.classes.items() if images}
     dataset, *others = datasets(cfg, LOADERS[:1])
     rare = {name: share for name, share in shares.items()
             if share < max(shares.values()) / 10 and (share < 0.02 or objects.classes[name][1] < RARE)}
     if not rare or others or dataset.key != 'train_dataloader.dataset':
-        return None, ''
-    return round(min(9 * min(rare.values()), 0.3), 4), (
+        return None
+    return REPEATS, round(min(9 * min(rare.values()), 0.3), 4), (
         f'images of rare classes, such as {min(rare, key=rare.get)!r}, are used up to three times an epoch')
 
 
-def balanced(dataset, share: float) -> dict:
-    """Return a data set that repeats the images of classes that fewer than a share of the images have."""
-    return dict(type='ClassBalancedDataset', dataset=dataset, oversample_thr=share)
+def repeat_rare(cfg, share: float):
+    """Let a training repeat the images of classes that fewer than a share of the images have."""
+    dataset = cfg.train_dataloader.dataset
+    if 'oversample_thr' not in dataset:
+        cfg.train_dataloader.dataset = dict(type='ClassBalancedDataset', dataset=dataset, oversample_thr=share)

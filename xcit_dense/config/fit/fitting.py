@@ -16,14 +16,18 @@ from ..check.top_level import files_of, option_for
 from ..image_size import box_of, set_image_size
 from ..length import UNITS, process_count, set_length, set_val_interval, shorten_warm_up
 from ..loading import configs_folder, read_config
-from .detection import balanced, share_of_rare
+from .detection import REPEATS, repeat_rare
 from .geometry import LEAST_BATCH, resize_of, rounded
+from .maps import IOU_LOSS, add_iou_loss
 
 #: The parts of a config that are fitted, besides the sizes of images.
 PARTS = (*LOADERS, 'model', 'auto_scale_lr', 'optim_wrapper', 'train_cfg', 'default_hooks', 'custom_hooks',
          'param_scheduler')
 #: What is recorded under a name of its own, as it changes many places of a config.
-SIZE, REPEATS = 'image_size', 'oversample_thr'
+SIZE = 'image_size'
+#: What is added to a config, by the name of its record: where, and the function that adds it once.
+ADDED = {REPEATS: ('train_dataloader.dataset.oversample_thr', repeat_rare),
+         IOU_LOSS: ('model.decode_head.loss_decode', add_iou_loss)}
 #: The fewest iterations of a run that counts epochs; how often a run that counts iterations sees the data.
 _ITERATIONS, _LEAST_PASSES, _MOST_PASSES = 1000, 10, 400
 #: The most epochs, however small the data is; and the number of validations of a run that is made longer.
@@ -91,10 +95,10 @@ def fit(cfg, settings=None, given=()):
                 continue
             why = next((why for start, why in whys.items() if f'{key}.'.startswith(f'{start}.')), '')
             record.append(dict(key=key, before=old, after=new, why=why))
-    share, why = share_of_rare(cfg, measured) if part.change else (None, '')
-    if share:
-        cfg.train_dataloader.dataset = balanced(cfg.train_dataloader.dataset, share)
-        record.append(dict(key=REPEATS, before=None, after=share, why=why))
+    key, value, why = part.add(cfg, measured) or ('', None, '')
+    if key and not concerns(ADDED[key][0], given):
+        ADDED[key][1](cfg, value)
+        record.append(dict(key=key, before=None, after=value, why=why))
     cfg.fitted = record
     return measured
 
@@ -120,9 +124,9 @@ def use_fit(cfg, checkpoint, given=(), trains: bool = False):
         if key == SIZE:
             if box_of(cfg) and list(box_of(cfg)) == old:
                 set_image_size(cfg, tuple(new), LOADERS if trains else LOADERS[-1:])
-        elif key == REPEATS:
-            if trains and 'oversample_thr' not in cfg.train_dataloader.dataset:
-                cfg.train_dataloader.dataset = balanced(cfg.train_dataloader.dataset, new)
+        elif key in ADDED:
+            if trains:
+                ADDED[key][1](cfg, new)
         elif (trains or key.startswith('model.')) and value_at(cfg, key) == old:
             set_value(cfg, key, new)
     if trains:

@@ -5,19 +5,22 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from ..._utils.text import counted
+from ..._utils.text import counted, type_name
 from ...data.check.agreement import wanted_classes
 from ...data.datasets import LOADERS, datasets
 from ...data.files import FORMATS, Unreadable, read_files
 from ...data.label_maps import LabelMaps
 from ...data.pipelines import ignored_labels
 from ...errors import DataError
+from ..check.keys import value_at
 from .geometry import bounded, larger, mean_zoom, named_classes, patch_of, resize_of
 
 #: Label maps whose pixels are examined: more would not show more.
 _SAMPLE = 200
 #: The width in tokens below which a band of a class is hard to see, and that which the thinnest gets.
 _THIN = 0.25
+#: The name under which an added loss for the IoU is recorded.
+IOU_LOSS = 'loss_lovasz'
 
 
 @dataclass(frozen=True)
@@ -145,3 +148,29 @@ def factor_for_maps(cfg, step, maps):
     width = maps.widths[name] * mean_zoom(step, maps)
     factor = bounded(cfg, step, maps, _THIN * patch / width)
     return factor, f'the thinnest class, {name!r}, grows from {width:.2g} to {width * factor:.2g} pixels in width'
+
+
+def loss_for_thin(cfg, maps):
+    """Return what is added to a config for classes that stay thin, as their pixels fill only a part of an output cell.
+
+    Cross-entropy alone then gives the class next to them the higher score everywhere, and they are never predicted.
+
+    Returns:
+        `IOU_LOSS`, its weight, and the reason; or None.
+    """
+    step = resize_of(cfg)
+    if step is None or not maps.widths:
+        return None
+    name = min(maps.widths, key=maps.widths.get)
+    width = maps.widths[name] * mean_zoom(step, maps)
+    kind, sigmoid = (value_at(cfg, f'model.decode_head.loss_decode.{key}') for key in ('type', 'use_sigmoid'))
+    if width >= _THIN * (patch_of(cfg) or 16) or type_name(kind) != 'CrossEntropyLoss' or sigmoid:
+        return None
+    return IOU_LOSS, 1., f'a loss for the IoU too, as {name!r} is only {width:.2g} pixels wide'
+
+
+def add_iou_loss(cfg, weight: float):
+    """Add a loss for the IoU to that of a segmentor."""
+    head = cfg.model.decode_head
+    if isinstance(head.loss_decode, dict):
+        head.loss_decode = [head.loss_decode, dict(type='LovaszLoss', reduction='none', loss_weight=weight)]

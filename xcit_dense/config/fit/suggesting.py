@@ -11,7 +11,9 @@ from ...tasks import task_of
 from ..check.keys import changes as differences
 from ..check.keys import value_at as at
 from ..loading import read_config
-from .fitting import PARTS, REPEATS, SIZE, fit
+from .detection import REPEATS
+from .fitting import PARTS, SIZE, fit
+from .maps import IOU_LOSS
 
 _ASKED, _WIDTH = 'as requested', 120
 #: The keys of a data set that are not about which data it is.
@@ -39,7 +41,8 @@ def suggest(cfg, base, source: str, settings=None, given=()) -> str:
     if measured is None:
         raise DataError('--suggest needs one training data set on a local disk: a COCO file with objects, or label '
                         'maps whose pixels are numbers of classes')
-    whys = {{SIZE: 'train_dataloader.dataset.pipeline', REPEATS: 'train_dataloader.dataset'}.get(
+    whys = {{SIZE: 'train_dataloader.dataset.pipeline', REPEATS: 'train_dataloader.dataset',
+             IOU_LOSS: 'model.decode_head.loss_decode'}.get(
         change['key'], re.split(r'\.\d', change['key'])[0]): change['why'] for change in reversed(fitted.fitted)}
     changes, last = [], ''
     for key, value in _changed(read_config(base), fitted).items():
