@@ -141,13 +141,17 @@ def look_at_maps(cfg, maps, facts, warnings):
 
 def factor_for_maps(cfg, step, maps):
     """Return the factor by which images should be enlarged for their thinnest class, and the reason."""
-    patch = patch_of(cfg) or 16
     if not maps.widths:
         return 1., ''
-    name = min(maps.widths, key=maps.widths.get)
-    width = maps.widths[name] * mean_zoom(step, maps)
-    factor = bounded(cfg, step, maps, _THIN * patch / width)
+    name, width, wanted = _thinnest(cfg, step, maps)
+    factor = bounded(cfg, step, maps, wanted / width)
     return factor, f'the thinnest class, {name!r}, grows from {width:.2g} to {width * factor:.2g} pixels in width'
+
+
+def _thinnest(cfg, step, maps):
+    """Return the name of the thinnest class, its width in pixels of the resized images, and that which is enough."""
+    name = min(maps.widths, key=maps.widths.get)
+    return name, maps.widths[name] * mean_zoom(step, maps), _THIN * (patch_of(cfg) or 16)
 
 
 def loss_for_thin(cfg, maps):
@@ -158,13 +162,11 @@ def loss_for_thin(cfg, maps):
     Returns:
         `IOU_LOSS`, its weight, and the reason; or None.
     """
-    step = resize_of(cfg)
-    if step is None or not maps.widths:
+    step, loss = resize_of(cfg), value_at(cfg, 'model.decode_head.loss_decode')
+    if step is None or not maps.widths or not isinstance(loss, dict):
         return None
-    name = min(maps.widths, key=maps.widths.get)
-    width = maps.widths[name] * mean_zoom(step, maps)
-    kind, sigmoid = (value_at(cfg, f'model.decode_head.loss_decode.{key}') for key in ('type', 'use_sigmoid'))
-    if width >= _THIN * (patch_of(cfg) or 16) or type_name(kind) != 'CrossEntropyLoss' or sigmoid:
+    name, width, wanted = _thinnest(cfg, step, maps)
+    if width >= wanted or type_name(loss.get('type')) != 'CrossEntropyLoss' or loss.get('use_sigmoid'):
         return None
     return IOU_LOSS, 1., f'a loss for the IoU too, as {name!r} is only {width:.2g} pixels wide'
 
