@@ -72,14 +72,14 @@ def _run(args):
     if tiling and video:
         raise ConfigError('--tile is only for images; the frames of a video are predicted whole. Omit --tile, or '
                           'extract the frames into a folder and predict that')
+    settings = Settings(image_size=args.image_size)
     if args.config is None:
         checkpoint = open_exported(args.checkpoint, args.runtime)
         cfg = config_of(checkpoint)
     else:
         checkpoint = args.checkpoint
-        cfg = load_config(args.config, cfg_options=args.cfg_options, settings=Settings(image_size=args.image_size),
-                          tested=True, pretrained=False)
-    given = (*(args.cfg_options or ()), *['--image-size'] * bool(args.image_size))
+        cfg = load_config(args.config, cfg_options=args.cfg_options, settings=settings, tested=True, pretrained=False)
+    given = (*(args.cfg_options or ()), *settings.options)
     if video:
         import_av()  # before the model is built
         predictor = build_predictor(cfg, checkpoint, args.score_thr, dtype=args.dtype, given=given)

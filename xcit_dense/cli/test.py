@@ -81,9 +81,9 @@ def _run(args):
         args.checkpoint = str(fetch(args.checkpoint))  # so that everything names the file
     exported, sizes, at_least = is_exported(args.checkpoint), args.sizes or [], [*map(_parse_minimum, args.at_least)]
     _check_options(args, exported, judged)
+    settings = Settings(args.image_size, batch_size=args.batch_size, workers=args.workers)
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.work_dir,
-                      data_dir=folder_of_training(args.checkpoint), tested=True, pretrained=False,
-                      settings=Settings(args.image_size, batch_size=args.batch_size, workers=args.workers))
+                      data_dir=folder_of_training(args.checkpoint), tested=True, pretrained=False, settings=settings)
     testing.check_labelled(cfg, args.config, judged)
     file = open_exported(args.checkpoint, args.runtime) if exported else None
     if exported:
@@ -104,7 +104,7 @@ def _run(args):
     needed = cfg.get('classes_from_data') or classified_data(cfg)
     checkpoint = as_checkpoint(file) if exported else read_checkpoint(args.checkpoint) if (
         needed or Path(args.checkpoint).exists()) else None
-    use_fit(cfg, checkpoint, given=(*(args.cfg_options or ()), *['--image-size'] * bool(args.image_size)))
+    use_fit(cfg, checkpoint, given=(*(args.cfg_options or ()), *settings.options))
     if not (args.size or sizes or args.image_size or args.crop_ratio):
         compare_test_size(cfg, checkpoint, args.checkpoint)
     # features have no classes: those of the data are learned

@@ -45,9 +45,10 @@ class Settings:
     auto_scale_lr: bool = False
 
     @property
-    def options(self) -> list:
-        """The options of those that are set, without their values."""
-        return [f'--{name.replace("_", "-")}' for name, value in vars(self).items() if value]
+    def options(self) -> dict:
+        """The values that are set, by option."""
+        return {f'--{name.replace("_", "-")}': value for name, value in vars(self).items()
+                if value is not None and value is not False}
 
 
 def apply_settings(cfg: Config, settings: Settings, given=(), loaders=LOADERS):
@@ -91,10 +92,10 @@ def apply_settings(cfg: Config, settings: Settings, given=(), loaders=LOADERS):
 def _options_of(settings):
     """Return the settings that the user set, as options."""
     options = []
-    for name, value in vars(settings).items():
-        if value is not None and name != 'auto_scale_lr':
+    for option, value in settings.options.items():
+        if option != '--auto-scale-lr':
             words = ' '.join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-            options.append(f'--{name.replace("_", "-")} {words}')
+            options.append(f'{option} {words}')
     return options
 
 

@@ -67,8 +67,8 @@ def export_model(config, checkpoint, out, *, scores: bool = False, backbone: boo
     check_packages()
     if out.suffix != '.onnx':
         raise ConfigError(f'the name of the output file must end in .onnx, got {out}')
-    cfg = load_config(config, cfg_options=cfg_options, settings=Settings(image_size=image_size), tested=True,
-                      pretrained=False)
+    settings = Settings(image_size=image_size)
+    cfg = load_config(config, cfg_options=cfg_options, settings=settings, tested=True, pretrained=False)
     task = _task_of(cfg, backbone, scores)
     if calibration is not None:
         paths = find_images(calibration)[1]
@@ -77,7 +77,7 @@ def export_model(config, checkpoint, out, *, scores: bool = False, backbone: boo
         own.claim(out.name)
         path = fetch(str(checkpoint))
         predictor = build_predictor(cfg, path, device='cpu', fuse=False, given=(
-            *(cfg_options or ()), *['--image-size'] * bool(image_size)))
+            *(cfg_options or ()), *settings.options))
         name = Path(config).stem
         metadata = metadata_of(predictor, cfg, task, name, path)
         graph = graph_of(predictor.model, task, scores)

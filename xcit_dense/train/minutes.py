@@ -14,7 +14,7 @@ from mmengine.logging import print_log
 
 from .._utils.processes import end_workers, is_first_process, return_freed_memory
 from .._utils.text import counted, type_name
-from ..config.check.keys import changes, concerns, set_value
+from ..config.check.keys import concerns, restore_given
 from ..config.length import UNITS, length_key, set_length, set_val_interval, shorten_warm_up
 from ..errors import ConfigError, Stopped
 from .resuming import kept_random_state
@@ -93,13 +93,8 @@ def set_minutes(cfg, minutes: float, started: float, given=()):
     set_val_interval(cfg, spacing)
     text = (f'--minutes {minutes:g}: {measured}: {counted(length, UNITS[key])}'
             + f' ({counted(length * costs.epoch, "iterations")})' * (key == 'max_epochs'))
-    cfg.timed = []
-    for part in before:
-        for name, old, new in changes(before[part], cfg[part], part, by_type=True):
-            if concerns(name, given):
-                set_value(cfg, name, old)
-            else:
-                cfg.timed.append(dict(key=name, before=old, after=new, why=text))
+    cfg.timed = [dict(key=name, before=old, after=new, why=text)
+                 for name, old, new in restore_given(cfg, before, given)]
     if is_first_process():
         print_log(text, logger='current')
 

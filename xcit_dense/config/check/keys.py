@@ -44,6 +44,19 @@ def concerns(key: str, others) -> bool:
     return any(f'{key}.'.startswith(f'{other}.') or f'{other}.'.startswith(f'{key}.') for other in others)
 
 
+def restore_given(cfg, before: dict, given) -> list:
+    """Restore the dotted keys that a user gave in parts of a config, from what these were ``before`` by name.
+
+    Returns:
+        The other changes, as `changes` returns them.
+    """
+    found = [change for name in before for change in changes(before[name], cfg[name], name, by_type=True)]
+    for key, old, _ in found:
+        if concerns(key, given):
+            set_value(cfg, key, old)
+    return [change for change in found if not concerns(change[0], given)]
+
+
 def children_of(node) -> list:
     """Return the keys and values of a dict, the places and values of a list; nothing for anything else."""
     return list(node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, (list, tuple)) else ())

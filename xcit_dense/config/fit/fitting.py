@@ -11,7 +11,7 @@ from ...data.datasets import LOADERS, datasets
 from ...tasks import task_of
 from ...weights.contents import config_of_checkpoint
 from ..check import warm_up_of
-from ..check.keys import changes, concerns, set_value, value_at
+from ..check.keys import changes, concerns, restore_given, set_value, value_at
 from ..check.top_level import files_of, option_for
 from ..image_size import box_of, set_image_size
 from ..length import UNITS, process_count, set_length, set_val_interval, shorten_warm_up
@@ -88,13 +88,9 @@ def fit(cfg, settings=None, given=()):
             whys |= fit_length(cfg, epoch_length)
         if why := shorten_warm_up(cfg, epoch_length):
             whys['param_scheduler'] = '; '.join(filter(None, (whys.get('param_scheduler'), why)))
-    for name in before:
-        for key, old, new in changes(before[name], cfg[name], name, by_type=True):
-            if concerns(key, given):
-                set_value(cfg, key, old)
-                continue
-            why = next((why for start, why in whys.items() if f'{key}.'.startswith(f'{start}.')), '')
-            record.append(dict(key=key, before=old, after=new, why=why))
+    for key, old, new in restore_given(cfg, before, given):
+        why = next((why for start, why in whys.items() if f'{key}.'.startswith(f'{start}.')), '')
+        record.append(dict(key=key, before=old, after=new, why=why))
     key, value, why = part.add(cfg, measured) or ('', None, '')
     if key and not concerns(ADDED[key][0], given):
         ADDED[key][1](cfg, value)
