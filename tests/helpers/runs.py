@@ -156,8 +156,8 @@ CASES = dict(
     iterations_skipping=(TINY_SEG_CONFIG, 0, {
         **_SUMMED, 'train_cfg.bad_loss': 'skip', 'train_cfg.max_iters': 6,
         'custom_hooks': [dict(type='PoisonHook', rank=0, iteration=2, heal=True)]}),
-    epochs=(TINY_SEG_CONFIG, 0, {
-        **_SUMMED, 'train_cfg': dict(_delete_=True, type='DenseEpochLoop', max_epochs=2),
+    epochs=(TINY_SEG_CONFIG, 0, {  # of three iterations, the last one of two
+        **_SUMMED, 'train_cfg': dict(_delete_=True, type='DenseEpochLoop', max_epochs=2, max_iters=5),
         'train_dataloader.sampler': dict(_delete_=True, type='DefaultSampler', shuffle=True),
         'log_processor.by_epoch': True, 'default_hooks.checkpoint': dict(by_epoch=True, interval=1),
         'custom_hooks': [dict(type='AverageHook', momentum=0.1), dict(type='DrawHook')]}),

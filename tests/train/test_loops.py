@@ -10,6 +10,7 @@ from helpers.models import assert_equal
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.rank_dump import PoisonHook
 from helpers.runs import NO_VALIDATION, SOURCES, At, disturb, draw, make_config, stop_after, train
+from xcit_dense.data.batches import files_of
 from xcit_dense.errors import ConfigError, DataError, LossError, OutOfMemory
 from xcit_dense.train import DenseCheckpointHook, build_runner, loops
 from xcit_dense.train.loops import DenseEpochLoop, DenseIterLoop
@@ -41,9 +42,9 @@ def test_losses_that_are_no_number_are_found(value):
 
 def test_too_little_memory_tells_the_batch():
     samples = [SimpleNamespace(img_path=name) for name in ('a.jpg', 'b.jpg')]
-    assert loops._images(dict(data_samples=samples)) == ['a.jpg', 'b.jpg']
+    assert files_of(dict(data_samples=samples)) == ['a.jpg', 'b.jpg']
     for unknown in ({}, None, dict(data_samples=[object()])):
-        assert loops._images(unknown) == ['unknown']
+        assert files_of(unknown) == ['unknown']
     batch = dict(inputs=[torch.empty(3, 4, 5), torch.empty(3, 60, 70)], data_samples=samples)
     text = loops._describe_memory(RuntimeError('no room\nmore'), batch, 12)
     for words in ('iteration 12:', '2 images', '4x5, 60x70 pixels', 'a.jpg, b.jpg', ': no room. ', 'with_cp=True'):

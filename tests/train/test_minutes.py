@@ -6,6 +6,8 @@ import pytest
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import assert_same_run, choose_minutes, make_config, terminate
 from helpers.tools import run_tool
+from xcit_dense.config.check import warm_up_of
+from xcit_dense.config.length import set_length
 from xcit_dense.errors import ConfigError, Stopped
 from xcit_dense.report.curves import read_curves
 from xcit_dense.train import minutes
@@ -45,7 +47,7 @@ def test_it_is_the_training_of_that_length(demo_data, tmp_path, monkeypatch):
 def test_what_is_too_short_or_said_twice(demo_data, tmp_path, monkeypatch):
     monkeypatch.setattr(minutes, '_FEWEST', 3)
     cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
-    with pytest.raises(ConfigError, match=r'0\.01 is too short: .* s a save, .* 1 epoch with .* --minutes \d+\.\d'):
+    with pytest.raises(ConfigError, match=r'0\.01 is too short: .* s a save, .* 20 iterations .* --minutes \d+\.\d'):
         minutes.set_minutes(cfg, 0.01, time.monotonic())
     assert 'timed' not in cfg and cfg.train_cfg.max_epochs == 2 and not [*tmp_path.iterdir()]
     with pytest.raises(ConfigError, match='train_cfg.max_epochs: set by --cfg-options and by --minutes 5'):
@@ -53,6 +55,22 @@ def test_what_is_too_short_or_said_twice(demo_data, tmp_path, monkeypatch):
     del cfg.train_cfg.max_epochs
     with pytest.raises(ConfigError, match='--minutes: .* neither max_epochs nor max_iters'):
         minutes.set_minutes(cfg, 5, 0.)
+
+
+@pytest.mark.parametrize('seconds, iterations, epochs, end', (
+    (0.1875, 319, 4, 3.19), (0.1995, 300, 3, 3), (2.9, 20, 1, 0.2)))
+def test_a_run_ends_within_its_last_epoch(seconds, iterations, epochs, end, demo_data, tmp_path, monkeypatch):
+    """Unless little is left of it: 100 iterations an epoch, and a minute."""
+    monkeypatch.setattr(minutes, '_costs', lambda *_: minutes._Costs(0., seconds, 0., 0., 100))
+    cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
+    cfg.param_scheduler[0].update(end=100), cfg.param_scheduler[1].update(
+        dict(type='CosineAnnealingLR', begin=0, end=2, T_max=2, by_epoch=True, convert_to_iter_based=True))
+    minutes.set_minutes(cfg, 1, time.monotonic())
+    assert cfg.train_cfg.max_epochs == epochs and cfg.train_cfg.get('max_iters', epochs * 100) == iterations
+    assert cfg.param_scheduler[1].end == pytest.approx(end) and cfg.param_scheduler[1].T_max == pytest.approx(end)
+    assert warm_up_of(cfg, 100)[3] == iterations
+    set_length(cfg, 7, 'epochs')
+    assert 'max_iters' not in cfg.train_cfg and cfg.param_scheduler[1].end == 7
 
 
 def test_what_the_user_gives_stays(demo_data, tmp_path, monkeypatch):

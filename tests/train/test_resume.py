@@ -61,7 +61,7 @@ def case(demo_data, tmp_path, tmp_path_factory):
     pytest.param('iterations', 2, 3, marks=pytest.mark.slow), ('iterations_loaded', 0, 1), ('iterations_loaded', 2, 3),
     # iterations and steps of the optimizer part
     ('iterations_skipping', 0, 2), pytest.param('iterations_skipping', 0, 3, marks=pytest.mark.slow),
-    ('epochs', 0, 4), pytest.param('epochs', 0, 2, marks=pytest.mark.slow),
+    ('epochs', 0, 4), pytest.param('epochs', 0, 5, marks=pytest.mark.slow),
     pytest.param('epochs', 2, 3, marks=pytest.mark.slow)))  # with a validation due
 def test_stopped_and_resumed_is_the_same_to_the_last_bit(name, workers, stop, case):
     cfg, wanted = case(name, workers)
@@ -84,7 +84,7 @@ def test_stopped_and_resumed_is_the_same_to_the_last_bit(name, workers, stop, ca
     cfg.randomness = dict(seed=None)  # it is the checkpoint's
     disturb()
     assert_same_run(train(cfg, Note(), resume=True), wanted)
-    assert validated == ([3, 6] if name == 'epochs' else [2, 4, 6][:3 if skips else 2])
+    assert validated == ([3, 5] if name == 'epochs' else [2, 4, 6][:3 if skips else 2])
 
 
 @pytest.mark.parametrize('name', ('epochs', pytest.param('iterations_loaded', marks=pytest.mark.slow)))
@@ -157,7 +157,7 @@ def test_a_checkpoint_of_mmengine_goes_on_with_the_next_pass(case, tmp_path):
         die(runner)
 
     with pytest.raises(RuntimeError, match='killed by the test'):
-        train(cfg, At(7, look, where='before_train'), resume=True)
+        train(cfg, At(6, look, where='before_train'), resume=True)
     assert passes == [2]
 
 

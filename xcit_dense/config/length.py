@@ -1,5 +1,6 @@
 """Change the length of a training, and everything in a config that depends on it."""
 import json
+import math
 import os
 
 from mmengine.config import Config
@@ -28,7 +29,7 @@ _PROCESSES = ('WORLD_SIZE', 'SLURM_STEP_NUM_TASKS', 'OMPI_COMM_WORLD_SIZE')
 _LARGEST = 2**26
 
 
-def set_length(cfg: Config, length: int, unit: str, epoch_length: int = None):
+def set_length(cfg: Config, length: int, unit: str, epoch_length: int = None, exact: bool = False):
     """Set the length of a training, and stretch everything that depends on it.
 
     Milestones, ends and switches keep their share of the run. A warm-up keeps its iterations, unless it would take
@@ -41,6 +42,7 @@ def set_length(cfg: Config, length: int, unit: str, epoch_length: int = None):
         unit: ``epochs`` or ``iterations``. If the config counts in the other one, the length is converted by the
             number of images, before some are filtered: iterations to whole epochs, rounded up.
         epoch_length: The iterations of an epoch; by default a quick look at the data finds it.
+        exact: Whether a run of epochs ends after just these iterations, within its last epoch (`DenseEpochLoop`).
 
     Raises:
         ConfigError: The length is out of range, or the config counts in an unknown unit, or in the other one while the
@@ -49,7 +51,13 @@ def set_length(cfg: Config, length: int, unit: str, epoch_length: int = None):
     if not isinstance(length, int) or length < 1:
         raise ConfigError(f'--{unit} must be a whole number of at least 1, got {length}')
     key = length_key(cfg, unit)
-    if UNITS[key] != unit:
+    if key == 'max_epochs':
+        cfg.train_cfg.pop('max_iters', None)
+    if exact and UNITS[key] != unit:
+        if length % epoch_length:
+            cfg.train_cfg.max_iters = length
+        length, unit = length / epoch_length if length % epoch_length else length // epoch_length, UNITS[key]
+    elif UNITS[key] != unit:
         length, unit = _converted(cfg, length, unit, epoch_length), UNITS[key]
     before = cfg.train_cfg[key]
     if length == before:
@@ -101,12 +109,13 @@ class _Stretch:
 
     def __init__(self, before, after, unit, of_epoch):
         self._before, self._after, self._unit, self._of_epoch = before, after, unit, of_epoch
+        self._whole = math.ceil(after)
 
     def apply(self, cfg, key):
-        loop, before, after = cfg.train_cfg, self._before, self._after
-        loop[key] = after
+        loop = cfg.train_cfg
+        loop[key] = self._whole
         if 'val_begin' in loop:
-            loop['val_begin'] = min(self._at(loop['val_begin']), after)
+            loop['val_begin'] = min(self._at(loop['val_begin']), self._whole)
         if 'val_interval' in loop:
             loop['val_interval'] = self._interval(loop['val_interval'])
         if loop.get('dynamic_intervals'):
@@ -135,11 +144,13 @@ class _Stretch:
 
     def _at(self, place):
         """Return the place in the new run for one in the original run, in either unit."""
-        return self._after if place == self._before else max(round(place * self._after / self._before), min(place, 1))
+        if place == self._before or place % 1:  # the end, also of a run that ended within an epoch
+            return self._after
+        return max(round(place * self._after / self._before), min(place, 1))
 
     def _interval(self, interval):
         if self._unit == 'epochs':
-            return min(interval, self._after)
+            return min(interval, self._whole)
         return max(self._after // max(self._before // interval, 1), 1) if interval <= self._before else interval
 
     def _longest(self, end, unit):
@@ -173,7 +184,7 @@ class _Stretch:
     def _hook(self, node):
         for key, value in node.items() if isinstance(node, dict) else ():
             if key in _OF_HOOKS and isinstance(value, int) and value > 0:
-                node[key] = self._at(value)
+                node[key] = math.ceil(self._at(value))
             elif key in _ENDS_BEFORE and node.get('type') == 'DINOHook':
                 node[key] = min(self._at(value), self._after - 1)
             for part in value if isinstance(value, (list, tuple)) else [value]:

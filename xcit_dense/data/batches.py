@@ -1,9 +1,25 @@
-"""Batches of which no image changes the result of another: validation, tests and predictions."""
+"""Batches: what is in them, and predictions in which no image changes the result of another."""
 from functools import partial
 
 from mmengine.model import BaseTTAModel, is_model_wrapper
 from torch import Tensor
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+from .._utils.text import counted
+
+
+def files_of(batch) -> list:
+    """Return the image files of a batch, as its samples name them."""
+    samples = batch.get('data_samples', []) if isinstance(batch, dict) else []
+    return [str(getattr(sample, 'img_path', 'unknown')) for sample in samples] or ['unknown']
+
+
+def described(batch) -> str:
+    """Return the number of the images of a batch, their sizes and files."""
+    inputs = batch.get('inputs', []) if isinstance(batch, dict) else []
+    sizes = ', '.join('x'.join(map(str, image.shape[-2:])) for image in inputs) or 'unknown sizes'
+    images = inputs[0] if len(inputs) and inputs[0].ndim == 4 else inputs  # the inputs of `DINO` are batches of views
+    return f'{counted(len(images), "images")} ({sizes} pixels; {", ".join(files_of(batch))})'
 
 
 def is_sharded(model) -> bool:

@@ -2,7 +2,9 @@
 import math
 import os
 import signal
+import sys
 import threading
+from itertools import islice
 
 import torch
 from mmengine.dist import all_gather_object, all_reduce, is_distributed
@@ -13,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from .._utils.text import counted, first_line
 from ..compat.mmengine_private import OpenLoop, randomness_of, set_steps, steps_of
-from ..data.batches import unwrapped
+from ..data.batches import described, files_of, unwrapped
 from ..errors import ConfigError, DataError, LossError, OutOfMemory, Stopped
 from .loaders import ResumableLoader, explain
 from .resuming import random_state, set_random_state
@@ -107,16 +109,15 @@ class _DenseLoop(OpenLoop):
     def _bad_loss(self, error, args, buffers):
         index, batch = (args[0] if len(args) > 1 else self.iterations), args[-1]
         parts = []
-        for process, (terms, images) in enumerate(all_gather_object((error.terms, _images(batch)))):
+        for process, (terms, images) in enumerate(all_gather_object((error.terms, files_of(batch)))):
             if not all(map(math.isfinite, terms.values())):
                 where = f'process {process}: ' if is_distributed() else ''
                 terms = ', '.join(f'{name} {value:g}' for name, value in terms.items())
                 parts.append(f'{where}{terms}; images: {", ".join(images)}')
         what = f'iteration {self.iterations + 1}: the loss is not finite. {". ".join(parts)}'
         if self.bad_loss == 'stop':
-            raise LossError(f'{what}. Earlier checkpoints are kept. Check these images and their annotations, or lower '
-                            'the learning rate. --cfg-options train_cfg.bad_loss=skip continues without such batches '
-                            'and counts them.') from error
+            raise LossError(f'{what}. Earlier checkpoints are kept. Check these images and annotations, or use a lower '
+                            '--lr. --cfg-options train_cfg.bad_loss=skip skips and counts such batches.') from error
         for buffer, kept in buffers:
             buffer.copy_(kept)
         self.skipped += 1
@@ -203,11 +204,20 @@ class _DenseLoop(OpenLoop):
 
 @LOOPS.register_module()
 class DenseEpochLoop(_DenseLoop, EpochBasedTrainLoop):
-    """Epochs of training that can stop and resume anywhere; arguments as in mmengine's loop, and ``bad_loss``."""
+    """Epochs of training that can stop and resume anywhere; arguments as in mmengine's loop, and ``bad_loss``.
+
+    Args:
+        max_iters: After how many iterations the last epoch ends, if that is before all data was used.
+    """
+
+    def __init__(self, *args, max_iters: int = None, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._end = max_iters or sys.maxsize
+        self.max_iters = min(self.max_iters, self._end)
 
     def _run(self):
         self.runner.call_hook('before_train')
-        if self.iterations and self.dataloader.batches == 0:
+        if self.iterations and (self.dataloader.batches == 0 or self.epochs == self.max_epochs):
             self._validate(self._due())
         while self.epochs < self.max_epochs and not self.stop_training:
             self.run_epoch()
@@ -220,7 +230,7 @@ class DenseEpochLoop(_DenseLoop, EpochBasedTrainLoop):
         """Iterate over the rest of an epoch."""
         self.runner.call_hook('before_train_epoch')
         self.runner.model.train()
-        for batch in self.dataloader:
+        for batch in islice(self.dataloader, max(self._end - self.iterations, 0)):
             self.run_iter(self.dataloader.batches - 1, batch)
         self.runner.call_hook('after_train_epoch')
         self.epochs += 1
@@ -280,21 +290,11 @@ def _checked(parse_losses):
     return parse
 
 
-def _images(batch):
-    """Return the files of a batch, if it has their names."""
-    samples = batch.get('data_samples', []) if isinstance(batch, dict) else []
-    return [str(getattr(sample, 'img_path', 'unknown')) for sample in samples] or ['unknown']
-
-
 def _is_out_of_memory(error):
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def _describe_memory(error, batch, iteration):
-    inputs = batch.get('inputs', []) if isinstance(batch, dict) else []
-    sizes = ', '.join('x'.join(map(str, image.shape[-2:])) for image in inputs) or 'unknown sizes'
-    images = inputs[0] if len(inputs) and inputs[0].ndim == 4 else inputs  # the inputs of `DINO` are batches of views
-    return (f'iteration {iteration}: out of memory with a batch of {counted(len(images), "images")} ({sizes} pixels; '
-            f'{", ".join(_images(batch))}): {first_line(error)}. To need less memory: --cfg-options '
-            'model.backbone.with_cp=True (activation checkpointing), --amp on a GPU, a smaller '
-            'train_dataloader.batch_size (with --auto-scale-lr), smaller scales in the train_pipeline.')
+    return (f'iteration {iteration}: out of memory with a batch of {described(batch)}: {first_line(error)}. To need '
+            'less memory: --cfg-options model.backbone.with_cp=True (activation checkpointing), --amp on a GPU, a '
+            'smaller train_dataloader.batch_size (with --auto-scale-lr), smaller scales in the train_pipeline.')

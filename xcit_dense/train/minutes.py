@@ -28,6 +28,8 @@ _BATCHES = 2
 _MEASURED = 0.015
 #: The most validations, the share of the run that they may take, and the fewest iterations of a run.
 _VALIDATIONS, _SHARE, _ITERATIONS = 10, 0.1, 20
+#: Less than this share of the run in the last epoch is left out.
+_REST = 0.05
 #: A length that no training has, and so no end is in sight while it is measured.
 _ENDLESS = 10**6
 #: Hooks that report to the user.
@@ -74,25 +76,29 @@ def set_minutes(cfg, minutes: float, started: float, given=()):
     loop, saving = cfg.train_cfg, (cfg.get('default_hooks') or {}).get('checkpoint') or {}
     each = costs.validation + costs.save * (1 + bool(saving.get('save_best')))
     if key == 'max_epochs':
-        unit, least, interval = costs.iteration * costs.epoch, 1, loop.get('val_interval', 1)
-        most = _VALIDATIONS
+        epoch, interval, most = costs.epoch, loop.get('val_interval', 1) * costs.epoch, _VALIDATIONS
+        whole = type_name(loop.get('type')) != 'DenseEpochLoop'  # only this one ends within an epoch
     else:
-        unit, least, interval = costs.iteration, _ITERATIONS, 1
+        epoch, interval, whole = 1, 1, False
         most = min(max(loop[key] // loop.get('val_interval', 1000), 1), _VALIDATIONS)
-    length, spacing = longest(60 * minutes - elapsed, unit, each, most, interval)
+    length, spacing = longest(60 * minutes - elapsed, costs.iteration, each, most, interval)
+    if whole or length % epoch < _REST * length:
+        length -= length % epoch
+    least = max(_ITERATIONS, epoch * whole)
     measured = (f'{costs.iteration:.2g} s an iteration, {costs.validation:.2g} s a validation, {costs.save:.2g} s a '
                 'save')
     if length < least:
-        needed = math.ceil((elapsed + least * unit + each) / 6) / 10
+        needed = math.ceil((elapsed + least * costs.iteration + each) / 6) / 10
         raise ConfigError(f'--minutes {minutes:g} is too short: {measured}, and {elapsed:.0f} s until the training '
-                          f'starts. {counted(least, UNITS[key])} with one validation need --minutes {needed:g}')
+                          f'starts. {least} iterations with one validation need --minutes {needed:g}')
     before = {name: copy.deepcopy(cfg[name]) for name in _PARTS if name in cfg}
-    set_length(cfg, length, UNITS[key], costs.epoch)
+    text = f'--minutes {minutes:g}: {measured}: {counted(length, "iterations")}'
+    if key == 'max_epochs':
+        text += f' ({length / epoch:.3g} epochs)'
+    set_length(cfg, length, 'iterations', costs.epoch, exact=True)
     if 'fitted' in cfg:
         shorten_warm_up(cfg, costs.epoch)
-    set_val_interval(cfg, spacing)
-    text = (f'--minutes {minutes:g}: {measured}: {counted(length, UNITS[key])}'
-            + f' ({counted(length * costs.epoch, "iterations")})' * (key == 'max_epochs'))
+    set_val_interval(cfg, -(-spacing // epoch))
     cfg.timed = [dict(key=name, before=old, after=new, why=text)
                  for name, old, new in restore_given(cfg, before, given)]
     if is_first_process():
@@ -104,7 +110,7 @@ def longest(seconds: float, unit: float, each: float, most: int, interval: int =
 
     Args:
         seconds: The time.
-        unit: Seconds of an epoch or iteration.
+        unit: Seconds of an iteration.
         each: Seconds of a validation with what is saved then.
         most: The most validations; there are fewer if they would take more than a share of the time.
         interval: The smallest interval of validations.

@@ -150,8 +150,10 @@ def check_schedule(cfg, epoch_length: int = None):
         epoch_length: The iterations of an epoch, for schedulers that count iterations in a run of epochs.
     """
     unit = 'epochs' if 'max_epochs' in cfg.train_cfg else 'iterations'
-    length = cfg.train_cfg.get('max_epochs', cfg.train_cfg.get('max_iters'))
-    if length is None:
+    length, iterations = map(cfg.train_cfg.get, ('max_epochs', 'max_iters'))
+    if length and iterations and epoch_length:  # it ends within an epoch
+        length = iterations / epoch_length
+    if not (length := length or iterations):
         return  # a user-defined loop
     lines, ends = [], []
     for path, node in schedulers(cfg.get('param_scheduler'), 'param_scheduler'):
