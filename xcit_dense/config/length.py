@@ -51,8 +51,7 @@ def set_length(cfg: Config, length: int, unit: str, epoch_length: int = None, ex
     if not isinstance(length, int) or length < 1:
         raise ConfigError(f'--{unit} must be a whole number of at least 1, got {length}')
     key = length_key(cfg, unit)
-    if key == 'max_epochs':
-        cfg.train_cfg.pop('max_iters', None)
+    ended = key == 'max_epochs' and cfg.train_cfg.pop('max_iters', None)  # within an epoch
     if exact and UNITS[key] != unit:
         if length % epoch_length:
             cfg.train_cfg.max_iters = length
@@ -60,7 +59,7 @@ def set_length(cfg: Config, length: int, unit: str, epoch_length: int = None, ex
     elif UNITS[key] != unit:
         length, unit = _converted(cfg, length, unit, epoch_length), UNITS[key]
     before = cfg.train_cfg[key]
-    if length == before:
+    if length == before and not ended:
         return
     iterations = None if unit == 'iterations' else epoch_length or _iterations_of_epoch(cfg)
     _Stretch(before, length, unit, iterations).apply(cfg, key)
