@@ -30,6 +30,14 @@ def test_validation_is_due(loop, done, end, begin, interval, last, wanted):
     assert due == wanted
 
 
+@pytest.mark.parametrize('iterations, wanted', ((None, (5, 35)), (1, (1, 1)), (7, (1, 7)), (8, (2, 8)), (40, (5, 35))))
+def test_a_run_ends_with_its_iterations(iterations, wanted, monkeypatch):
+    monkeypatch.setattr(loops, 'ResumableLoader', lambda loader, seed: loader)
+    loader = torch.utils.data.DataLoader(torch.arange(7))
+    loop = DenseEpochLoop(SimpleNamespace(seed=0), loader, max_epochs=5, max_iters=iterations)
+    assert (loop.max_epochs, loop.max_iters) == wanted
+
+
 @pytest.mark.parametrize('value', (float('nan'), float('inf'), -float('inf')))
 def test_losses_that_are_no_number_are_found(value):
     parse = loops._checked(lambda losses: (sum(losses.values()), dict(losses, extra=torch.tensor(1.))))

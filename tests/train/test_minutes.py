@@ -69,6 +69,9 @@ def test_a_run_ends_within_its_last_epoch(seconds, iterations, epochs, end, demo
     assert cfg.train_cfg.max_epochs == epochs and cfg.train_cfg.get('max_iters', epochs * 100) == iterations
     assert cfg.param_scheduler[1].end == pytest.approx(end) and cfg.param_scheduler[1].T_max == pytest.approx(end)
     assert warm_up_of(cfg, 100)[3] == iterations
+    cfg.param_scheduler[1].begin = 1
+    minutes.set_minutes(cfg, 6, time.monotonic())
+    assert 'max_iters' not in cfg.train_cfg
     for whole in (epochs, 7):
         set_length(cfg, whole, 'epochs')
         assert 'max_iters' not in cfg.train_cfg and cfg.param_scheduler[1].end == whole

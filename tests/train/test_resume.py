@@ -79,7 +79,7 @@ def test_stopped_and_resumed_is_the_same_to_the_last_bit(name, workers, stop, ca
     steps = stop - skips
     assert saved['loops'][0]['skipped'] == skips and saved['loops'][0]['steps'] == steps
     waiting = saved['gradients']  # between two iterations whose gradients are added
-    assert bool(waiting) == (name != 'iterations' and steps % 2 == 1)
+    assert bool(waiting) == (name != 'iterations' and steps % 2 == 1 and stop < 5)  # the last one waits for none
     assert all(value[0].isfinite().all() for value in waiting.values())
     cfg.randomness = dict(seed=None)  # it is the checkpoint's
     disturb()

@@ -56,8 +56,8 @@ class OpenLoop:
     iterations = _public('_iter')
     #: Epochs done.
     epochs = _public('_epoch')
-    #: Iterations of the whole run.
-    max_iters = _public('_max_iters')
+    #: Epochs and iterations of the whole run.
+    max_epochs, max_iters = _public('_max_epochs'), _public('_max_iters')
 
     def update_val_interval(self):
         """Update the validation interval to that of the current epoch or iteration."""

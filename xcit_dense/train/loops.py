@@ -204,15 +204,13 @@ class _DenseLoop(OpenLoop):
 
 @LOOPS.register_module()
 class DenseEpochLoop(_DenseLoop, EpochBasedTrainLoop):
-    """Epochs of training that can stop and resume anywhere; arguments as in mmengine's loop, and ``bad_loss``.
-
-    Args:
-        max_iters: After how many iterations the last epoch ends, if that is before all data was used.
-    """
+    """Epochs of training that can stop and resume anywhere; arguments as in mmengine's loop, ``bad_loss``, and
+    ``max_iters``: after how many iterations the run ends, if that is before the end of its last epoch."""
 
     def __init__(self, *args, max_iters: int = None, **kwargs):
         super().__init__(*args, **kwargs)
         self._end = max_iters or sys.maxsize
+        self.max_epochs = min(self.max_epochs, math.ceil(self._end / len(self.dataloader)))
         self.max_iters = min(self.max_iters, self._end)
 
     def _run(self):

@@ -14,6 +14,7 @@ from mmengine.logging import print_log
 
 from .._utils.processes import end_workers, is_first_process, return_freed_memory
 from .._utils.text import counted, type_name
+from ..config.check import schedulers
 from ..config.check.keys import concerns, restore_given
 from ..config.length import UNITS, length_key, set_length, set_val_interval, shorten_warm_up
 from ..errors import ConfigError, Stopped
@@ -77,7 +78,9 @@ def set_minutes(cfg, minutes: float, started: float, given=()):
     each = costs.validation + costs.save * (1 + bool(saving.get('save_best')))
     if key == 'max_epochs':
         epoch, interval, most = costs.epoch, loop.get('val_interval', 1) * costs.epoch, _VALIDATIONS
-        whole = type_name(loop.get('type')) != 'DenseEpochLoop'  # only this one ends within an epoch
+        # only our loop ends within an epoch, and what begins after a number of epochs needs whole ones
+        whole = type_name(loop.get('type')) != 'DenseEpochLoop' or any(
+            part.get('begin') and part.get('by_epoch', True) for _, part in schedulers(cfg.get('param_scheduler'), ''))
     else:
         epoch, interval, whole = 1, 1, False
         most = min(max(loop[key] // loop.get('val_interval', 1000), 1), _VALIDATIONS)

@@ -12,7 +12,7 @@ from helpers.paths import ROOT, SMALL_CONFIG
 from helpers.tools import run_process
 from xcit_dense.config.check.keys import value_at
 from xcit_dense.config.fit import describe_fit, look
-from xcit_dense.config.fit.fitting import PARTS, fit, fits_itself, use_fit
+from xcit_dense.config.fit.fitting import PARTS, SIZE, fit, fits_itself, use_fit
 from xcit_dense.config.fit.maps import IOU_LOSS
 from xcit_dense.config.length import set_length
 from xcit_dense.config.loading import list_models, load_config, read_config
@@ -87,17 +87,20 @@ def test_values_of_the_user_stay_and_others_follow(boxes):
     assert cfg.model.test_cfg.rcnn.max_per_img == 33
     assert (cfg.train_cfg.max_epochs, cfg.train_dataloader.batch_size) == (2, 8)
     assert cfg.optim_wrapper.optimizer.lr == config_for(boxes).optim_wrapper.optimizer.lr
-    assert cfg.model.test_cfg.rpn.max_per_img > 200 and cfg.test_dataloader.dataset.pipeline[1].scale[0] > 192
+    assert cfg.model.test_cfg.rpn.max_per_img > 200
+    assert 192 < cfg.test_dataloader.dataset.pipeline[1].scale[0] <= 272  # a step has at most twice the pixels
     larger = config_for(boxes)
     fit(larger, Settings(image_size=192))
     assert larger.test_dataloader.dataset.pipeline[1].scale == (192, 192) and larger.train_dataloader.batch_size == 8
 
 
 def test_only_what_the_user_gives_stays(boxes):
-    """Another key of a pipeline keeps no size, one of a loop or of the warm-up no length."""
+    """Other keys of a pipeline keep no size, those of a loop or of the warm-up no length, variables nothing."""
     for given, size, epochs in (('train_dataloader.dataset.pipeline.3.prob', 512, 10),
-                                ('train_dataloader.dataset.pipeline.3', 192, 40),
+                                ('train_dataloader.dataset.pipeline.3', 512, 10),
+                                ('train_dataloader.dataset.pipeline.2', 192, 40), ('train_dataloader.dataset', 192, 40),
                                 ('test_dataloader.dataset.pipeline.1.scale', 192, 40),
+                                ('epochs', 512, 10), ('image_size', 512, 10), ('train_cfg.max_iters', 512, 6),
                                 ('train_cfg.val_interval', 512, 10), ('param_scheduler.0.end', 512, 10),
                                 ('param_scheduler.1.end', 512, 6), ('train_cfg.max_epochs', 512, 6)):
         cfg = config_for(boxes)
@@ -156,6 +159,22 @@ def test_a_class_that_stays_thin_gets_a_loss_for_its_iou(tmp_path):
     scores, labels = torch.randn(2, 2, 8, 8), torch.randint(0, 2, (2, 8, 8))
     loss, labels[:, 4:] = MODELS.build(added), 255
     assert torch.equal(loss(scores, labels), loss(scores[:, :, :4], labels[:, :4].contiguous()))
+    for labelled in (1, 0):
+        labels[:] = 255
+        labels[0, 0, :labelled] = 0
+        assert loss(scores, labels) == 0
+    detector = config_for(write_boxes(tmp_path / 'boxes', *RARE, classes=CLASSES))
+    before = parts(detector)
+    use_fit(detector, saved(cfg), trains=True)
+    assert 'decode_head' not in detector.model and parts(detector).keys() == before.keys()
+
+
+def test_a_size_of_the_users_outside_of_a_pipeline_stays(tmp_path):
+    cfg = config_for(write_maps(tmp_path, *[band(2, size=(360, 480))] * 12), SEG)
+    cfg.model.test_cfg = dict(mode='slide', crop_size=(160, 160), stride=(100, 100))
+    fit(cfg, given=['model.test_cfg.crop_size', 'model.test_cfg.stride'])
+    assert cfg.model.test_cfg.crop_size == (160, 160) and cfg.model.test_cfg.stride == (100, 100)
+    assert SIZE not in [change['key'] for change in cfg.fitted]
 
 
 def test_what_is_given_to_a_test_wins_over_the_fit(boxes):

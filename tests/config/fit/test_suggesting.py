@@ -113,7 +113,7 @@ def test_thin_classes_of_label_maps(tmp_path):
     assert cfg.model.data_preprocessor.size == (384, 384) and cfg.train_dataloader.batch_size == 2
     check_config(cfg)
     _, thinner = suggested(tmp_path, None, SEG, root=streets(tmp_path / 'thinner', 2))
-    assert thinner.model.decode_head.loss_decode[1].type == 'LovaszLoss'
+    assert thinner.model.decode_head.loss_decode[1].type == 'LabelledLovaszLoss'
     check_config(thinner)
     text, _ = suggested(tmp_path, None, SEG, root=streets(tmp_path / 'wide', 40))
     assert not any(word in text for word in ('LovaszLoss', 'pipeline'))

@@ -20,7 +20,8 @@ class Fit(NamedTuple):
     Attributes:
         measure: From a config to what it is trained on.
         look: Adds facts and warnings to those of `look`.
-        factor: From config, resizing step and data to the factor by which images should be enlarged, and the reason.
+        factor: From config, resizing step, data and the fewest images of a step to the factor by which images should be
+            enlarged, and the reason.
         change: Changes the model for the data, or None; see `fit_detector`.
         add: From config and data to what is added: its record's name, value and reason; or None.
         examples: What a class is learnt from.

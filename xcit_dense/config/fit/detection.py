@@ -104,11 +104,11 @@ def _look_at_anchors(anchors, boxes, facts, warnings):
                         'fitting does (docs/fitting.md)')
 
 
-def factor_for_objects(cfg, step, objects):
+def factor_for_objects(cfg, step, objects, least: int):
     """Return the factor by which images should be enlarged for their objects, and the reason."""
     patch = patch_of(cfg) or 16
     median = np.median(np.sqrt((objects.boxes[:, 2:] * zooms(step, objects.boxes[:, :2])).prod(1)))
-    factor = bounded(cfg, step, objects, _OBJECT * patch / median)
+    factor = bounded(cfg, step, objects, least, _OBJECT * patch / median)
     return factor, f'the median object grows from {median:.2g} to {median * factor:.2g} pixels; a token has {patch}'
 
 

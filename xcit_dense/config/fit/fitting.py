@@ -63,14 +63,16 @@ def fit(cfg, settings=None, given=()):
         return None
     given = [*given, *_own_keys(cfg)]
     asked = _asked([*given, *(settings.options if settings else ())])
-    if any(re.search(r'\.pipeline(\.\d+)?$', key) for key in given):  # whole steps, which may have sizes
-        asked.add('--image-size')
-    record, factor, box = [], 1., box_of(cfg)
+    record, factor, box, before = [], 1., box_of(cfg), _parts(cfg)
     if '--image-size' not in asked:
-        factor, why = _enlarge(cfg, part, measured)
+        batch = cfg.train_dataloader.get('batch_size') or 1
+        factor, why = _enlarge(cfg, part, measured, batch if '--batch-size' in asked else min(batch, LEAST_BATCH))
+        if any(concerns(key, given) for name in before for key, *_ in changes(before[name], cfg[name], name)):
+            cfg.update(before)  # a size that the user gave: the others are right for it
+            factor = 1.
         if factor != 1.:
             record.append(dict(key=SIZE, before=list(box), after=list(box_of(cfg)), why=why))
-    before, whys = {name: copy.deepcopy(cfg[name]) for name in PARTS if name in cfg}, {}
+    before, whys = _parts(cfg), {}
     if '--batch-size' not in asked:
         whys |= _fit_batch(cfg, factor, measured.count)
     images = (cfg.train_dataloader.get('batch_size') or 1) * process_count()
@@ -78,8 +80,9 @@ def fit(cfg, settings=None, given=()):
         whys |= part.change(cfg, measured, given, keeps_rate=bool(asked & {'--lr', '--batch-size'}))
     epoch_length = -(-measured.count // images)
     for key, unit in UNITS.items():
-        if f'--{unit}' in asked and not cfg.train_cfg.get(key):  # was converted by the batch size of before
-            set_length(cfg, length := getattr(settings, unit), unit, epoch_length)
+        length = settings.options.get(f'--{unit}') if settings else None
+        if length and not cfg.train_cfg.get(key):  # was converted by the batch size of before
+            set_length(cfg, length, unit, epoch_length)
             whys |= {'train_cfg': f'--{unit} {length}', 'param_scheduler': 'stretched with the run'}
     if not {'train_cfg', *(f'train_cfg.{key}' for key in UNITS)} & {*given}:
         warm_up, *_ = warm_up_of(cfg, epoch_length) or ('', )
@@ -110,8 +113,8 @@ def use_fit(cfg, checkpoint, given=(), trains: bool = False):
         trains: Whether the training continues; otherwise only the image size of the test and the model are changed.
     """
     asked = _asked(given) - {''}
-    records = {name: record for name in ('fitted', 'timed')
-               if (record := config_of_checkpoint(checkpoint).get(name)) is not None}
+    trained = config_of_checkpoint(checkpoint)
+    records = {name: record for name in ('fitted', 'timed') if (record := trained.get(name)) is not None}
     for change in itertools.chain(*records.values()):
         key, old, new = (change.get(name) for name in ('key', 'before', 'after'))
         # a checkpoint may be from anyone: this sets nothing that is run, read or downloaded
@@ -121,7 +124,7 @@ def use_fit(cfg, checkpoint, given=(), trains: bool = False):
             if box_of(cfg) and list(box_of(cfg)) == old:
                 set_image_size(cfg, tuple(new), LOADERS if trains else LOADERS[-1:])
         elif key in ADDED:
-            if trains:
+            if trains and value_at(trained, 'model.type') == cfg.model.type:
                 ADDED[key][1](cfg, new)
         elif (trains or key.startswith('model.')) and value_at(cfg, key) == old:
             set_value(cfg, key, new)
@@ -135,7 +138,11 @@ def _is_number(value):
 
 def _asked(given):
     """Return the options among what the user gave, and those that change the same as its dotted keys."""
-    return {key if key.startswith('--') else option_for(key) for key in given}
+    return {key if key.startswith('--') else option_for(key) for key in given if re.search(r'^--|\.', key)}
+
+
+def _parts(cfg):
+    return {name: copy.deepcopy(cfg[name]) for name in PARTS if name in cfg}
 
 
 def _own_files(cfg):
@@ -154,12 +161,15 @@ def _own_keys(cfg):
     return [key for name in PARTS for key, *_ in changes(base.get(name), own.get(name), name, by_type=True)]
 
 
-def _enlarge(cfg, fit, measured):
-    """Enlarge the images of a config to the size that objects or bands need; return the factor and the reason."""
+def _enlarge(cfg, fit, measured, least):
+    """Enlarge the images of a config to the size that objects or bands need; return the factor and the reason.
+
+    ``least``: the fewest images that a step may have then.
+    """
     step, box = resize_of(cfg), box_of(cfg)
     if step is None or box is None:
         return 1., ''
-    factor, why = fit.factor(cfg, step, measured)
+    factor, why = fit.factor(cfg, step, measured, least)
     if factor == 1.:
         return 1., ''
     set_image_size(cfg, tuple(rounded(side * factor, math.gcd(side, 32)) for side in box))

@@ -143,10 +143,9 @@ def larger(step, measured, factor):
     return f'use --image-size {side}'
 
 
-def bounded(cfg, step, measured, factor):
-    """Return a factor that needs not too much memory and does not enlarge images beyond their detail."""
-    batch = cfg.train_dataloader.get('batch_size') or 1
-    pixels = min(_MORE_PIXELS, _MORE_IN_STEP * batch / min(batch, LEAST_BATCH))
+def bounded(cfg, step, measured, least, factor):
+    """Return a factor that needs not too much memory with the least batch, and that invents no detail of images."""
+    pixels = min(_MORE_PIXELS, _MORE_IN_STEP * (cfg.train_dataloader.get('batch_size') or least) / least)
     factor = min(factor, pixels ** 0.5, max(_MOST_ENLARGED / mean_zoom(step, measured), 1.))
     return factor if factor > _LEAST_FACTOR else 1.
 

@@ -139,12 +139,12 @@ def look_at_maps(cfg, maps, facts, warnings):
         facts['labels'] = '; '.join(words)
 
 
-def factor_for_maps(cfg, step, maps):
+def factor_for_maps(cfg, step, maps, least: int):
     """Return the factor by which images should be enlarged for their thinnest class, and the reason."""
     if not maps.widths:
         return 1., ''
     name, width, wanted = _thinnest(cfg, step, maps)
-    factor = bounded(cfg, step, maps, wanted / width)
+    factor = bounded(cfg, step, maps, least, wanted / width)
     return factor, f'the thinnest class, {name!r}, grows from {width:.2g} to {width * factor:.2g} pixels in width'
 
 
@@ -175,4 +175,4 @@ def add_iou_loss(cfg, weight: float):
     """Add a loss for the IoU to that of a segmentor."""
     head = cfg.model.decode_head
     if isinstance(head.loss_decode, dict):
-        head.loss_decode = [head.loss_decode, dict(type='LovaszLoss', reduction='none', loss_weight=weight)]
+        head.loss_decode = [head.loss_decode, dict(type='LabelledLovaszLoss', reduction='none', loss_weight=weight)]
