@@ -35,7 +35,8 @@ def test_the_tool_tests(run, class_folders, tmp_path):
     """A work dir, and the weights alone under the authors' names, which load strictly."""
     args = '--data-root', class_folders, '--work-dir', tmp_path / 'test', '--at-least', 'accuracy/top1=0'
     first = run_tool('test.py', TINY_CLS_CONFIG, run, *args, '--cfg-options', 'classes_from_data=True').stdout
-    state = torch.load(run / 'epoch_2.pth', weights_only=False)['state_dict']
+    best, = run.glob('best_*.pth')  # of the work dir
+    state = torch.load(best, weights_only=False)['state_dict']
     theirs = dict(model={key.removeprefix('backbone.'): value for key, value in state.items()})
     torch.save(theirs, tmp_path / 'alone.pth')
     second = run_tool('test.py', TINY_CLS_CONFIG, tmp_path / 'alone.pth', *args).stdout

@@ -23,6 +23,9 @@ class Parser(ArgumentParser):
     """A parser with a short usage line, whose errors suggest the option that was meant."""
     _words = ()
 
+    def __init__(self, **options):
+        super().__init__(allow_abbrev=False, **options)
+
     def parse_known_args(self, args=None, namespace=None):
         """Read arguments; see argparse."""
         self._words = sys.argv[1:] if args is None else list(args)

@@ -60,7 +60,9 @@ class EndingHook(Hook):
         by_epoch = isinstance(loop, EpochBasedTrainLoop)
         done, length, unit = ((runner.epoch, loop.max_epochs, 'epochs') if by_epoch else
                               (runner.iter, getattr(loop, 'max_iters', None), 'iterations'))
-        lines = {'trained': counted(done, unit) + (f', stopped before {length:,}' if length and done < length else '')}
+        lines = {'trained': counted(done, unit)
+                 + (f' ({counted(runner.iter, "iterations")})' if by_epoch else '')  # the last epoch may be a part
+                 + (f', stopped before {length:,}' if length and done < length else '')}
         if seen:
             self._key = self._key or key_metric(cfg) or 'metric'
             if best := self._best(runner, seen):

@@ -101,7 +101,7 @@ def set_minutes(cfg, minutes: float, started: float, given=()):
     set_length(cfg, length, 'iterations', costs.epoch, exact=True)
     if 'fitted' in cfg:
         shorten_warm_up(cfg, costs.epoch)
-    set_val_interval(cfg, -(-spacing // epoch))
+    set_val_interval(cfg, min(-(-spacing // epoch), cfg.train_cfg[key]))
     cfg.timed = [dict(key=name, before=old, after=new, why=text)
                  for name, old, new in restore_given(cfg, before, given)]
     if is_first_process():

@@ -92,6 +92,10 @@ def test_values_of_the_user_stay_and_others_follow(boxes):
     larger = config_for(boxes)
     fit(larger, Settings(image_size=192))
     assert larger.test_dataloader.dataset.pipeline[1].scale == (192, 192) and larger.train_dataloader.batch_size == 8
+    larger = load_config(SMALL_CONFIG, data_root=str(boxes), settings=Settings(image_size=384), pretrained=False)
+    take_classes(larger)
+    fit(larger, Settings(image_size=384))
+    assert larger.test_dataloader.dataset.pipeline[1].scale == (384, 384) and larger.train_dataloader.batch_size == 2
 
 
 def test_only_what_the_user_gives_stays(boxes):

@@ -106,6 +106,8 @@ def _look_at_length(cfg, epoch_length, images, measured, warnings):
             warnings.append(f'{path} warms up for {end} of the {length} iterations: use --cfg-options '
                             f'{path}.end={shorter}')
     train = cfg.get('train_cfg') or {}
+    if cfg.get('timed'):  # as short as it was asked for
+        return
     if measured and epoch_length and train.get('max_epochs') and train['max_epochs'] * epoch_length < _SHORT:
         warnings.append(f'the run has only {counted(train["max_epochs"] * epoch_length, "iterations")} in all: '
                         f'use --epochs {-(-1000 // epoch_length)}')

@@ -72,6 +72,8 @@ def fit(cfg, settings=None, given=()):
             factor = 1.
         if factor != 1.:
             record.append(dict(key=SIZE, before=list(box), after=list(box_of(cfg)), why=why))
+    if factor == 1. and box and (of_recipe := box_of(read_config(_own_files(cfg)[0] or cfg.filename))):
+        factor = max((box[0] * box[1] / (of_recipe[0] * of_recipe[1])) ** 0.5, 1.)  # larger images that are given
     before, whys = _parts(cfg), {}
     if '--batch-size' not in asked:
         whys |= _fit_batch(cfg, factor, measured.count)
@@ -190,7 +192,7 @@ def _fit_batch(cfg, factor, images):
         cfg.auto_scale_lr.base_batch_size = max(round(cfg.auto_scale_lr.base_batch_size * size / now), 1)
     return {'train_dataloader.batch_size': (
         'larger images, so that a step has the same number of pixels' if max(of_pixels, least) == size else
-        f'so that an epoch of {counted(images, "images")} has more steps') + '; the learning rate stays',
+        f'so that an epoch of {counted(images, "images")} has more steps') + ', without scaling the learning rate',
             'auto_scale_lr.base_batch_size': 'the batch size that the learning rate is for'}
 
 
