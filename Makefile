@@ -85,11 +85,11 @@ demo-finetune: METRIC := coco/bbox_mAP_50=0.35
 demo-finetune: setup
 	$(PY) tools/make_demo_data.py $(DEMO)/three --classes disc square triangle --train 160 --val 20 --size 128
 	$(PY) tools/make_demo_data.py $(DEMO)/two --classes star cross --train 24 --val 40 --size 128 --seed 1
-	$(PY) tools/train.py $(CONFIG) --data-root $(DEMO)/three --work-dir $(DEMO)/before --overwrite \
+	$(PY) tools/train.py $(CONFIG) --data-root $(DEMO)/three --work-dir $(DEMO)/before --overwrite --no-fit \
 		--cfg-options randomness.seed=0 $(call LENGTH,4,20)
-	$(PY) tools/train.py $(CONFIG) --data-root $(DEMO)/two --work-dir $(DEMO)/tuned --overwrite \
+	$(PY) tools/train.py $(CONFIG) --data-root $(DEMO)/two --work-dir $(DEMO)/tuned --overwrite --no-fit \
 		--init-from $(DEMO)/before --cfg-options randomness.seed=0 $(call LENGTH,10,5)
-	$(PY) tools/train.py $(CONFIG) --data-root $(DEMO)/two --work-dir $(DEMO)/from_random --overwrite \
+	$(PY) tools/train.py $(CONFIG) --data-root $(DEMO)/two --work-dir $(DEMO)/from_random --overwrite --no-fit \
 		--cfg-options randomness.seed=0 $(call LENGTH,10,5)
 	$(PY) tools/test.py $(CONFIG) $(DEMO)/tuned --data-root $(DEMO)/two --work-dir $(DEMO)/tuned --at-least $(METRIC)
 

@@ -10,7 +10,7 @@ from xcit_dense.data.demo import make_demo_data
 
 @pytest.mark.slow
 def test_two_new_classes_are_learnt_from_few_images(tmp_path):
-    """As the demo does, with the recipe as it is; box AP50 of the fine-tuned is to be above that from random weights by 0.25."""
+    """As `make demo-finetune` does; box AP50 of the fine-tuned is to be above that from random weights by 0.25."""
     make_demo_data(tmp_path / 'three', 160, 20, 128, classes=('disc', 'square', 'triangle'))
     make_demo_data(tmp_path / 'two', 24, 40, 128, seed=1, classes=('star', 'cross'))
 
