@@ -63,8 +63,9 @@ def test_a_run_ends_within_its_last_epoch(seconds, iterations, epochs, end, demo
     """Unless little is left of it: 100 iterations an epoch, and a minute."""
     monkeypatch.setattr(minutes, '_costs', lambda *_: minutes._Costs(0., seconds, 0., 0., 100))
     cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
-    cfg.param_scheduler[0].update(end=100), cfg.param_scheduler[1].update(
-        dict(type='CosineAnnealingLR', begin=0, end=2, T_max=2, by_epoch=True, convert_to_iter_based=True))
+    cfg.param_scheduler[0].end = 100
+    cfg.param_scheduler[1].update(dict(
+        type='CosineAnnealingLR', begin=0, end=2, T_max=2, by_epoch=True, convert_to_iter_based=True))
     minutes.set_minutes(cfg, 1, time.monotonic())
     assert cfg.train_cfg.max_epochs == epochs and cfg.train_cfg.get('max_iters', epochs * 100) == iterations
     assert cfg.param_scheduler[1].end == pytest.approx(end) and cfg.param_scheduler[1].T_max == pytest.approx(end)

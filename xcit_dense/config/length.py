@@ -54,8 +54,10 @@ def set_length(cfg: Config, length: int, unit: str, epoch_length: int = None, ex
     ended = key == 'max_epochs' and cfg.train_cfg.pop('max_iters', None)  # within an epoch
     if exact and UNITS[key] != unit:
         if length % epoch_length:
-            cfg.train_cfg.max_iters = length
-        length, unit = length / epoch_length if length % epoch_length else length // epoch_length, UNITS[key]
+            cfg.train_cfg.max_iters, length = length, length / epoch_length
+        else:
+            length //= epoch_length
+        unit = UNITS[key]
     elif UNITS[key] != unit:
         length, unit = _converted(cfg, length, unit, epoch_length), UNITS[key]
     before = cfg.train_cfg[key]
@@ -185,7 +187,7 @@ class _Stretch:
             if key in _OF_HOOKS and isinstance(value, int) and value > 0:
                 node[key] = math.ceil(self._at(value))
             elif key in _ENDS_BEFORE and node.get('type') == 'DINOHook':
-                node[key] = min(self._at(value), self._after - 1)
+                node[key] = min(self._at(value), self._whole - 1)
             for part in value if isinstance(value, (list, tuple)) else [value]:
                 self._hook(part)
 

@@ -1,5 +1,4 @@
 """Settings that users change in almost every run: image size, length, batch size, learning rate, augmentation."""
-import copy
 from dataclasses import dataclass
 
 from mmengine.config import Config
@@ -11,7 +10,7 @@ from ..data.datasets import LOADERS, dicts_in
 from ..errors import ConfigError
 from .augment import set_augmentation
 from .check import schedulers
-from .check.keys import changes, concerns
+from .check.keys import changes, concerns, copies_of
 from .image_size import set_image_size
 from .length import set_length
 
@@ -64,7 +63,7 @@ def apply_settings(cfg: Config, settings: Settings, given=(), loaders=LOADERS):
         ConfigError: A value is out of range, the config has nothing that a setting could change, or a setting would
             change a key that the user also sets.
     """
-    before = {name: copy.deepcopy(cfg[name]) for name in _PARTS if name in cfg}
+    before = copies_of(cfg, _PARTS)
     if settings.image_size is not None:
         set_image_size(cfg, settings.image_size, loaders)
     if settings.batch_size is not None:

@@ -228,6 +228,7 @@ class DenseEpochLoop(_DenseLoop, EpochBasedTrainLoop):
         """Iterate over the rest of an epoch."""
         self.runner.call_hook('before_train_epoch')
         self.runner.model.train()
+        # not by max_iters, which is that of this batch size: a resumed run may have counted others
         for batch in islice(self.dataloader, max(self._end - self.iterations, 0)):
             self.run_iter(self.dataloader.batches - 1, batch)
         self.runner.call_hook('after_train_epoch')

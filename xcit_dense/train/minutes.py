@@ -15,7 +15,7 @@ from mmengine.logging import print_log
 from .._utils.processes import end_workers, is_first_process, return_freed_memory
 from .._utils.text import counted, type_name
 from ..config.check import schedulers
-from ..config.check.keys import concerns, restore_given
+from ..config.check.keys import concerns, copies_of, restore_given
 from ..config.length import UNITS, length_key, set_length, set_val_interval, shorten_warm_up
 from ..errors import ConfigError, Stopped
 from .resuming import kept_random_state
@@ -94,7 +94,7 @@ def set_minutes(cfg, minutes: float, started: float, given=()):
         needed = math.ceil((elapsed + least * costs.iteration + each) / 6) / 10
         raise ConfigError(f'--minutes {minutes:g} is too short: {measured}, and {elapsed:.0f} s until the training '
                           f'starts. {least} iterations with one validation need --minutes {needed:g}')
-    before = {name: copy.deepcopy(cfg[name]) for name in _PARTS if name in cfg}
+    before = copies_of(cfg, _PARTS)
     text = f'--minutes {minutes:g}: {measured}: {counted(length, "iterations")}'
     if key == 'max_epochs':
         text += f' ({length / epoch:.3g} epochs)'

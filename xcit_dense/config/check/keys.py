@@ -3,6 +3,7 @@
 A finding is an error if the run would fail on it or do something else than intended, such as a misspelt key.
 What a framework ignores or accepts unchecked, and what may be intended, is a `Hint`.
 """
+import copy
 import inspect
 import logging
 import re
@@ -44,8 +45,13 @@ def concerns(key: str, others) -> bool:
     return any(f'{key}.'.startswith(f'{other}.') or f'{other}.'.startswith(f'{key}.') for other in others)
 
 
+def copies_of(cfg, names) -> dict:
+    """Return copies of the parts of a config that have some names."""
+    return {name: copy.deepcopy(cfg[name]) for name in names if name in cfg}
+
+
 def restore_given(cfg, before: dict, given) -> list:
-    """Restore the dotted keys that a user gave in parts of a config, from what these were ``before`` by name.
+    """Restore the dotted keys that a user gave in parts of a config, of which ``before`` has earlier `copies_of`.
 
     Returns:
         The other changes, as `changes` returns them.

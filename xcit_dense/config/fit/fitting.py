@@ -1,5 +1,4 @@
 """Fit a config to its training data before a training, and use what was fitted afterwards."""
-import copy
 import itertools
 import math
 import re
@@ -11,7 +10,7 @@ from ...data.datasets import LOADERS, datasets
 from ...tasks import task_of
 from ...weights.contents import config_of_checkpoint
 from ..check import warm_up_of
-from ..check.keys import changes, concerns, restore_given, set_value, value_at
+from ..check.keys import changes, concerns, copies_of, restore_given, set_value, value_at
 from ..check.top_level import files_of, option_for
 from ..image_size import box_of, set_image_size
 from ..length import UNITS, process_count, set_length, set_val_interval, shorten_warm_up
@@ -63,7 +62,7 @@ def fit(cfg, settings=None, given=()):
         return None
     given = [*given, *_own_keys(cfg)]
     asked = _asked([*given, *(settings.options if settings else ())])
-    record, factor, box, before = [], 1., box_of(cfg), _parts(cfg)
+    record, factor, box, before = [], 1., box_of(cfg), copies_of(cfg, PARTS)
     if '--image-size' not in asked:
         batch = cfg.train_dataloader.get('batch_size') or 1
         factor, why = _enlarge(cfg, part, measured, batch if '--batch-size' in asked else min(batch, LEAST_BATCH))
@@ -72,9 +71,9 @@ def fit(cfg, settings=None, given=()):
             factor = 1.
         if factor != 1.:
             record.append(dict(key=SIZE, before=list(box), after=list(box_of(cfg)), why=why))
-    if factor == 1. and box and (of_recipe := box_of(read_config(_own_files(cfg)[0] or cfg.filename))):
-        factor = max((box[0] * box[1] / (of_recipe[0] * of_recipe[1])) ** 0.5, 1.)  # larger images that are given
-    before, whys = _parts(cfg), {}
+    if factor == 1.:
+        factor = _given_factor(cfg, box)
+    before, whys = copies_of(cfg, PARTS), {}
     if '--batch-size' not in asked:
         whys |= _fit_batch(cfg, factor, measured.count)
     images = (cfg.train_dataloader.get('batch_size') or 1) * process_count()
@@ -114,7 +113,7 @@ def use_fit(cfg, checkpoint, given=(), trains: bool = False):
             these stay.
         trains: Whether the training continues; otherwise only the image size of the test and the model are changed.
     """
-    asked = _asked(given) - {''}
+    asked = _asked(given)
     trained = config_of_checkpoint(checkpoint)
     records = {name: record for name in ('fitted', 'timed') if (record := trained.get(name)) is not None}
     for change in itertools.chain(*records.values()):
@@ -140,11 +139,8 @@ def _is_number(value):
 
 def _asked(given):
     """Return the options among what the user gave, and those that change the same as its dotted keys."""
-    return {key if key.startswith('--') else option_for(key) for key in given if re.search(r'^--|\.', key)}
-
-
-def _parts(cfg):
-    return {name: copy.deepcopy(cfg[name]) for name in PARTS if name in cfg}
+    options = (key if key.startswith('--') else option_for(key) for key in given if re.search(r'^--|\.', key))
+    return {*filter(None, options)}
 
 
 def _own_files(cfg):
@@ -176,6 +172,12 @@ def _enlarge(cfg, fit, measured, least):
         return 1., ''
     set_image_size(cfg, tuple(rounded(side * factor, math.gcd(side, 32)) for side in box))
     return factor, why
+
+
+def _given_factor(cfg, box):
+    """Return the factor by which a user enlarged the box of images over that of the recipe, at least 1."""
+    recipe = box_of(read_config(_own_files(cfg)[0] or cfg.filename))
+    return max((math.prod(box) / math.prod(recipe)) ** 0.5, 1.) if box and recipe else 1.
 
 
 def _fit_batch(cfg, factor, images):
