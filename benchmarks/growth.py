@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from mmengine.device import get_device
 
-from xcit_dense._utils.machine import available_memory, own_memory, own_peak_memory
+from xcit_dense._utils.machine import kib, own_peak_memory
 from xcit_dense.archs import get_arch
 
 from .cells import expected_seconds, make_step, measure_cell
@@ -30,6 +30,11 @@ def fit_exponent(x, y) -> float:
     if len(x) < 2:
         return math.nan
     return statistics.linear_regression([math.log(v) for v in x], [math.log(v) for v in y]).slope
+
+
+def available_memory():
+    """Return the memory that no process needs, in bytes."""
+    return kib(Path('/proc/meminfo'), 'MemAvailable')
 
 
 def growth_jobs(arch, *, dtype, mode, names, runs, max_tokens, rates):
@@ -103,6 +108,6 @@ def _step_memory(name, arch, image, batch, dtype, mode, threads):
     make_step(model, torch.randn(1, 3, 64, 64), mode, dtype)()  # one-time set-up of libraries is not part of the step
     step = make_step(model, torch.randn(batch, 3, *image), mode, dtype)
     Path('/proc/self/clear_refs').write_text('5')  # resets the peak to the current memory
-    before = own_memory()
+    before = kib(Path('/proc/self/status'), 'VmRSS')
     step()
     return own_peak_memory() - before

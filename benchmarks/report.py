@@ -2,7 +2,7 @@
 import json
 from pathlib import Path
 
-from xcit_dense.draw.plots import COLOURS, FAINT, INK, name_axes, new_figure, second_axis
+from xcit_dense.report.curves import COLOURS, FAINT, INK, name_axes, new_figure, second_axis
 
 from .growth import curve, exponents
 

@@ -4,7 +4,7 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 
 from xcit_dense.archs import PATCH_SIZES, SIZES
-from xcit_dense.cli.common import Parser, add_shared, check_choices, positive, run_tool
+from xcit_dense.cli.common import Parser, add_shared, positive, run_tool
 
 
 def main(argv=None):
@@ -131,3 +131,12 @@ def _image_size(text):
     if min(height, width) < 32:
         raise ArgumentTypeError(f'must be at least 32x32, got {text!r}')
     return height, width
+
+
+def check_choices(option: str, values, known):
+    """Raise `ConfigError` unless all values of an option are known; for choices that need torch to be listed."""
+    from xcit_dense._utils.text import did_you_mean
+    from xcit_dense.errors import ConfigError
+    for value in values:
+        if value not in known:
+            raise ConfigError(f'{option} accepts {", ".join(known)}; got {value!r}{did_you_mean(value, known)}')

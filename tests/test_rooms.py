@@ -11,9 +11,9 @@ from xcit_dense import models
 
 PACKAGE = ROOT / 'xcit_dense'
 #: From the ground up: a room may import those before it.
-FLOORS = ('runtime', 'errors', 'archs', '_utils', 'compat', 'tasks', 'weights', 'models.fast', 'models', 'draw', 'data',
-          'data.layouts', 'data.check', 'config.check', 'config', 'config.fit', 'train', 'ssl', 'predict', 'export',
-          'report', 'for_mmdet', 'for_mmseg', 'for_mmpretrain', 'cli')
+FLOORS = ('runtime', 'errors', 'archs', '_utils', 'compat', 'weights', 'models.fast', 'models', 'draw', 'data',
+          'data.check', 'annotations', 'config.tasks', 'config.check', 'config', 'config.fit', 'train', 'ssl',
+          'predict', 'export', 'report', 'for_mmdet', 'for_mmseg', 'for_mmpretrain', 'cli')
 #: Files that are no part of a room: they lead into it.
 DOORS = ('__init__', '__main__')
 
@@ -93,9 +93,9 @@ def test_files_and_rooms_stay_small():
     assert not longer, 'no file may have more than 300 lines: move an independent part into another file'
     rooms = Counter()
     for path, count in lines.items():
-        rooms[room_of(module_of(path))] += count
-    larger = {room: count for room, count in rooms.items() if count > 0.2 * sum(lines.values())}
-    assert not larger, 'no room holds more than a fifth of the package'
+        rooms[path.relative_to(PACKAGE).parts[0]] += count
+    larger = {room: count for room, count in rooms.items() if count > 0.15 * sum(lines.values())}
+    assert not larger, 'no folder holds more than 15 percent of the package'
 
 
 def test_tests_mirror_the_rooms_and_stay_small():
@@ -116,7 +116,7 @@ def test_private_names_of_mmengine_stand_in_one_file():
                'NamedTuple': {'_asdict', '_replace'}}
     found = []
     for path in MODULES.values():
-        if path.parts[-2:] in (('compat', 'mmengine_private.py'), ('compat', 'mmcv_ops.py')) or 'models' in path.parts:
+        if path.parts[-2:] in (('compat', 'internals.py'), ('compat', 'mmcv_ops.py')) or 'models' in path.parts:
             continue  # the latter read private names of torch
         nodes = [*ast.walk(ast.parse(path.read_text()))]
         attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
@@ -128,7 +128,7 @@ def test_private_names_of_mmengine_stand_in_one_file():
                 and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)}
         found += [f'{path.name}: {ast.unparse(node)}' for node in attributes if node.attr.startswith('_')
                   and not node.attr.startswith('__') and node.attr not in own.union(*allowed.values())]
-    assert not found, 'names that an update may change belong in compat/mmengine_private.py'
+    assert not found, 'names that an update may change belong in compat/internals.py'
 
 
 @pytest.mark.parametrize('room', ['train.runner', 'train.loops', 'train.saving', 'train.loaders'])

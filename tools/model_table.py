@@ -23,7 +23,7 @@ _FAMILIES = {
     'semfpn': ('ade20k', 'Semantic FPN', 'ADE20K', ('Semantic Segmentation', )),
     'upernet': ('ade20k', 'UperNet', 'ADE20K', ('Semantic Segmentation', )),
 }
-#: Names of the metrics of `xcit_dense.weights.zoo.Weights.published` in the table and the metafiles.
+#: Names of the metrics of `RESULTS` in the table and the metafiles.
 _METRICS = {'box_ap': 'box AP', 'mask_ap': 'mask AP', 'miou': 'mIoU', 'top1': 'Top 1 Accuracy'}
 _METRICS_DINO = {'knn': 'Top 1 Accuracy (k-NN)', 'linear': 'Top 1 Accuracy (linear)'}
 _SIZES = ((224, 224), (800, 1280))
@@ -38,6 +38,53 @@ _SHOWN = {**_METRICS, 'top1': 'ImageNet top-1'}
 _CHOSEN = ('maskrcnn_xcit_t12_p16_coco', 'maskrcnn_xcit_s12_p16_coco', 'maskrcnn_xcit_s12_p8_coco',
            'semfpn_xcit_s12_p16_ade20k', 'upernet_xcit_s12_p8_ade20k', 'xcit_s12_p16_imagenet')
 _MARKS = '<!-- {0}: made by tools/model_table.py -->\n', '<!-- end of {0} -->\n'
+#: ImageNet top-1: trained at 224, distilled at 224, distilled and then fine-tuned at 384.
+_TOP1 = {
+    'nano_12_p16': (69.9, 72.2, 75.4), 'nano_12_p8': (73.8, 76.3, 77.8),
+    'tiny_12_p16': (77.1, 78.6, 80.9), 'tiny_12_p8': (79.7, 81.2, 82.4),
+    'tiny_24_p16': (79.4, 80.4, 82.6), 'tiny_24_p8': (81.9, 82.6, 83.7),
+    'small_12_p16': (82.0, 83.3, 84.7), 'small_12_p8': (83.4, 84.2, 85.1),
+    'small_24_p16': (82.6, 83.9, 85.1), 'small_24_p8': (83.9, 84.9, 85.6),
+    'medium_24_p16': (82.7, 84.3, 85.4), 'medium_24_p8': (83.7, 85.1, 85.8),
+    'large_24_p16': (82.9, 84.9, 85.8), 'large_24_p8': (84.4, 85.4, 86.0),
+}
+#: PASSL (PaddlePaddle): top-1 and top-5 of the models trained at 224, at crop ratio 1.
+PASSL = {
+    'nano_12_p8': (73.90, 92.13), 'nano_12_p16': (70.01, 89.82), 'tiny_12_p8': (79.68, 95.04),
+    'tiny_12_p16': (77.15, 93.72), 'tiny_24_p8': (81.87, 95.97), 'tiny_24_p16': (79.42, 94.86),
+    'small_12_p8': (83.36, 96.51), 'small_12_p16': (81.89, 95.83), 'small_24_p8': (83.82, 96.65),
+    'small_24_p16': (82.51, 95.97), 'medium_24_p8': (83.73, 96.39), 'medium_24_p16': (82.67, 95.91),
+    'large_24_p8': (84.42, 96.65), 'large_24_p16': (82.89, 95.89),
+}
+#: DINO, ImageNet top-1: nearest neighbours, linear.
+_DINO = {
+    'small_12_p16': (76.0, 77.8), 'small_12_p8': (77.1, 79.2),
+    'medium_24_p16': (76.4, 78.8), 'medium_24_p8': (77.9, 80.3),
+}
+#: COCO box AP and mask AP of Mask R-CNN; ADE20k mIoU of Semantic FPN; of UperNet.
+_DENSE = {
+    'tiny_12_p16': (42.7, 38.5, 38.1, 41.5), 'tiny_12_p8': (44.5, 40.3, 39.9, 43.5),
+    'small_12_p16': (45.3, 40.8, 43.9, 45.9), 'small_12_p8': (47.0, 42.3, 44.2, 46.6),
+    'small_24_p16': (46.5, 41.8, 44.6, 46.9), 'small_24_p8': (48.1, 43.0, 47.1, 48.1),
+    'medium_24_p16': (46.7, 42.0, 45.9, 47.6), 'medium_24_p8': (48.5, 43.7, 46.9, 48.4),
+}
+
+
+def _results():
+    for arch, top1 in _TOP1.items():
+        for kind, value in zip(_KINDS, top1, strict=True):
+            yield f'{arch}_{kind}', dict(top1=value)
+    for arch, (knn, linear) in _DINO.items():
+        yield f'{arch}_dino', dict(knn=knn, linear=linear)
+    for arch, (box_ap, mask_ap, semfpn, upernet) in _DENSE.items():
+        yield f'maskrcnn_{arch}', dict(box_ap=box_ap, mask_ap=mask_ap)
+        yield f'semfpn_{arch}', dict(miou=semfpn)
+        yield f'upernet_{arch}', dict(miou=upernet)
+
+
+#: The authors' results by the name of the file, then by metric: ``top1`` on ImageNet, ``knn`` and ``linear`` top-1 of
+#: DINO, ``miou`` on ADE20k, in percent; ``box_ap`` and ``mask_ap`` on COCO.
+RESULTS = dict(_results())
 
 
 def config_name(family, arch):
@@ -109,17 +156,17 @@ def _classifier_table(rows):
     for row in rows:
         if not row['family']:
             names = [f'{row["arch"]}_{kind}' for kind in _KINDS]
-            top1 = ', '.join(str(WEIGHTS[name].published['top1']) for name in names)
-            first = WEIGHTS[names[0]].published
+            top1 = ', '.join(str(RESULTS[name]['top1']) for name in names)
+            passl = ', '.join(f'{value:.2f}' for value in PASSL[row['arch']])
             yield (f'| {_link(row)} | {row["parameters"] / 1e6:.1f} | {_counts(row)} | {top1} | '
-                   f'{first["passl_top1"]:.2f}, {first["passl_top5"]:.2f} | {", ".join(map(_file, names))} |')
+                   f'{passl} | {", ".join(map(_file, names))} |')
 
 
 def _dino_table(_):
     yield '| config | ImageNet top-1: k-NN, linear | weights |'
     yield '|---|---|---|'
     for row in collect_dino():
-        top1 = WEIGHTS[row['weights']].published
+        top1 = RESULTS[row['weights']]
         yield f'| {_link(row) if row["config"] else "-"} | {top1["knn"]}, {top1["linear"]} | {_file(row["weights"])} |'
 
 
@@ -132,8 +179,8 @@ def _chosen_table(rows):
 
 
 def _published(name):
-    """The authors' results with a file; not those that others published with it."""
-    return ', '.join(f'{_SHOWN[key]} {value}' for key, value in WEIGHTS[name].published.items() if key in _SHOWN)
+    """The authors' results with a file."""
+    return ', '.join(f'{_SHOWN[key]} {value}' for key, value in RESULTS[name].items() if key in _SHOWN)
 
 
 def _link(row, configs='../configs'):
@@ -159,12 +206,11 @@ def metafile(family, rows) -> str:
         model = {'Name': row['config'], 'In Collection': collection_name, 'Config': f'configs/{row["config"]}.py',
                  'Metadata': {'Parameters': row['parameters']}}
         if row['weights']:
-            weights = WEIGHTS[row['weights']]
             model['Metadata']['Source of results'] = 'published by the authors, not measured here'
-            metrics = [(_METRICS[name], value) for name, value in weights.published.items() if name in _METRICS]
+            metrics = [(_METRICS[name], value) for name, value in RESULTS[row['weights']].items() if name in _METRICS]
             model['Results'] = [{'Task': task, 'Dataset': dataset, 'Metrics': {name: value}}
                                 for task, (name, value) in zip(tasks, metrics, strict=True)]
-            model['Weights'] = weights.url
+            model['Weights'] = WEIGHTS[row['weights']].url
         models.append(model)
     models += [] if family else map(_dino_model, filter(lambda row: row['config'], collect_dino()))
     collection = {'Name': collection_name, 'README': '../README.md',
@@ -177,12 +223,11 @@ def metafile(family, rows) -> str:
 
 def _dino_model(row):
     """Return the entry of a config of DINO in the metafile."""
-    weights = WEIGHTS[row['weights']]
-    metrics = {title: weights.published[name] for name, title in _METRICS_DINO.items()}
+    metrics = {title: RESULTS[row['weights']][name] for name, title in _METRICS_DINO.items()}
     return {'Name': row['config'], 'In Collection': 'XCiT', 'Config': f'configs/{row["config"]}.py',
             'Metadata': {'Source of results': 'published by the authors, not measured here'},
             'Results': [{'Task': 'Image Classification', 'Dataset': 'ImageNet-1k', 'Metrics': metrics}],
-            'Weights': weights.url}
+            'Weights': WEIGHTS[row['weights']].url}
 
 
 def make_files(root) -> dict:

@@ -1,13 +1,12 @@
 """XCiT for dense prediction and classification in OpenMMLab. Importing the package registers its models."""
 import os
 import re
+import signal
 import sys
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
-
-from ._utils.interrupts import stop_quietly
 
 
 def _is_command_line():
@@ -20,8 +19,20 @@ def _is_command_line():
     return getattr(main, 'IS_TOOL_OF_XCIT_DENSE', False) or os.path.basename(file) in ('xcit-dense', 'xcit-dense.exe')
 
 
-if _is_command_line():
-    stop_quietly()  # until `xcit_dense.cli.common.run_tool` has imported everything
+def _stop_quietly(number, _):
+    """End the process on Ctrl-C; during imports, Python's own handler would print tracebacks, or not end it."""
+    os.write(2, b'stopped\n')
+    os._exit(128 + number)
+
+
+def stop_as_usual():
+    """Let Ctrl-C raise `KeyboardInterrupt` again, once a tool has loaded what it needs and may have to save."""
+    if signal.getsignal(signal.SIGINT) is _stop_quietly:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+if _is_command_line() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, _stop_quietly)  # until `xcit_dense.cli.common.run_tool` has imported everything
 
 if TYPE_CHECKING:
     from .archs import Arch, arch_names, get_arch

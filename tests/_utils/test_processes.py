@@ -3,7 +3,7 @@ import pytest
 
 from helpers.two_processes import fail, try_on_first
 from xcit_dense._utils import processes
-from xcit_dense._utils.processes import is_first_of_machine, is_first_process, run_on_first
+from xcit_dense._utils.processes import is_first_process, run_on_first
 from xcit_dense.errors import CheckpointError, ConfigError
 
 VARIABLES = dict(pytorch='RANK', slurm='SLURM_PROCID', mpi='OMPI_COMM_WORLD_RANK')
@@ -25,14 +25,6 @@ def test_each_launcher_sets_its_own_variable(launcher, monkeypatch):
         assert not is_first_process(launcher) and is_first_process('none')
     monkeypatch.delenv(VARIABLES[launcher])
     assert is_first_process(launcher)
-
-
-def test_the_first_of_a_machine(monkeypatch):
-    assert is_first_of_machine()
-    monkeypatch.setenv('RANK', '8')
-    for number, is_first in (('0', True), ('1', False)):
-        monkeypatch.setenv('LOCAL_RANK', number)
-        assert is_first_of_machine() == is_first
 
 
 def test_without_other_processes_a_function_is_just_called():

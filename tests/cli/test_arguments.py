@@ -55,7 +55,7 @@ OPTIONS = dict(
     test=(f'--work-dir w {OF_DATA} --launcher slurm --local-rank 3 --show-dir s --at-least a=1 b=2 --cfg-options c=3 '
           '--size 9 --crop-ratio 0.5 --image-size 7 --dtype bfloat16 --runtime openvino --report r --tta --coco-eval '
           'hotcoco --knn 5 --batch-size 6 --workers 4 --device cpu --overwrite',
-          dict(READ_OF_DATA, work_dir='w', launcher='slurm', local_rank=3, show_dir='s', at_least=['a=1', 'b=2'],
+          dict(READ_OF_DATA, work_dir='w', launcher='slurm', local_rank=3, show_dir='s', at_least=[('a', 1), ('b', 2)],
                cfg_options=['c=3'], size=9, crop_ratio=0.5, image_size=[7], dtype='bfloat16', runtime='openvino',
                report='r', tta=True, coco_eval='hotcoco', knn=5, batch_size=6, workers=4, device='cpu',
                overwrite=True)),
@@ -98,7 +98,7 @@ def test_defaults_and_every_option(name):
     found = read(f'{name} {least}')
     assert set_in(found) == defaults
     assert set_in(read(f'{name} {least} {options}')) == set_in({**defaults, **wanted})
-    others = {'sizes', 'linear', 'runtime', 'iterations', 'minutes'} if options else {'out', 'to', 'which', 'overwrite'}
+    others = {'linear', 'runtime', 'iterations', 'minutes'} if options else {'out', 'to', 'which', 'overwrite'}
     assert {*found} - {*defaults, *wanted} <= others  # they exclude one of these options
 
 
@@ -112,7 +112,7 @@ def test_values_that_options_may_have():
             ('check_data c --data d', 'data_root', 'd'), ('measure c --data d', 'data_root', 'd'),
             ('test c w --report', 'report', ''),  # in the work dir
             ('benchmark --images 32X33 32x32', 'images', [(32, 33), (32, 32)]), ('benchmark --batch 1', 'batch', 1),
-            ('test c w --sizes 160 224', 'sizes', [160, 224]), ('test c w --knn', 'knn', 20),
+            ('test c w --knn', 'knn', 20),
             ('test c w --linear', 'linear', 100), ('test c w --linear 3', 'linear', 3),
             ('test c w --amp', 'dtype', 'bfloat16'), ('predict c w i --out o --amp', 'dtype', 'bfloat16'),
             *((f'{tool} --launcher {name}', 'launcher', name) for tool in ('train c', 'test c w')
@@ -128,7 +128,7 @@ REJECTED = dict(
     classify='--top 0, --crop-ratio nan', export='one_too_many',
     make_demo_data='--train x, --size 1.5', measure='--iterations 0, --iterations x, --images -1, --images x',
     predict='--score-thr nan, --tile 1.5, --device gpu, --overlap inf, one_too_many',
-    test='--knn 0, --linear 1.5, --knn --linear, --size 64.5, --sizes 64 x, --sizes 160 224 --size, --crop-ratio nan, '
+    test='--knn 0, --linear 1.5, --knn --linear, --size 64.5, --sizes 160 224, --crop-ratio nan, '
          '--launcher x',
     train='--lr x, --lr inf, --val-share nan, --launcher x, --data-findings x, --config-findings x, --local_rank x')
 
@@ -159,7 +159,8 @@ def test_an_exported_file_needs_no_config(words):
 
 
 @pytest.mark.parametrize('args, words', (
-    ('c m.onnx i', 'got c before it'), ('m.onnx', 'IMAGES'), ('m.onnx i --dtype bfloat16', 'only for checkpoints'),
+    ('c m.onnx i', 'an exported file needs no CONFIG'), ('m.onnx', 'IMAGES'),
+    ('m.onnx i --dtype bfloat16', 'only for checkpoints'),
     ('m.onnx i --runtime x', 'openvino'), ('m.onnx i --runtim', '--runtim'),
     ('c w i --runtime openvino', 'exported file')))
 def test_what_goes_with_an_exported_file(args, words, capsys):

@@ -66,7 +66,7 @@ def test_an_image_too_small_for_the_pyramid_is_named(images, tmp_path):
 
 
 @pytest.mark.parametrize('arguments, words', (
-    ('absent.pth images', 'no file'), ('small_12_p8_dinn images', 'Did you mean small_12_p8_dino'),
+    ('absent.pth images', 'no file'), ('small_12_p8_dinn images', 'did you mean small_12_p8_dino'),
     ('FILE absent', 'no image or folder'), ('FILE empty', 'no image in'), ('FILE images --block 3', '1 to 2'),
     ('FILE images --show levels', 'no levels'), ('FILE images --config absent', 'absent'),
     ('images/a.jpg images', 'a.jpg'), ('FILE images --out images', 'another folder'),

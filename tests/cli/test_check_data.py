@@ -33,7 +33,7 @@ OTHER_TEST = ('--cfg-options', 'test_dataloader.dataset.ann_file=test.json', 'te
 
 @pytest.mark.parametrize('config, changes, options, code, counts, found', (
     (TINY_CONFIG, FAULTY, (), 1, '2 errors and 0 warnings', [('mask-malformed', ANNOTATIONS),
-                                                             ('box-infinite', ANNOTATIONS)]),
+                                                             ('box-absurd', ANNOTATIONS)]),
     (TINY_CONFIG, (), ('--cfg-options', 'train_dataloader.dataset.ann_file=annotations/absent.json'), 1,
      '1 error and 0 warnings', [('not-there', 'annotations/absent.json')]),
     (TINY_CONFIG, (fields('categories', 0, name='Disk'), ), (), 1, '1 error and 0 warnings',
@@ -76,14 +76,14 @@ def test_boxes_only_are_for_a_detector_without_masks(root, tmp_path):
     done = run_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'out', '--drop',
                     tmp_path / 'clean', check=False)
     for words in (str(stopped.value), done.stdout):
-        assert 'detector without masks: fasterrcnn_xcit_n12_p16_small' in words
+        assert 'detector without masks: fasterrcnn_xcit_s12_p16_custom' in words
     assert 'no annotation would be left' in done.stdout and not (tmp_path / 'clean').exists()
 
 
 def test_drop_leaves_a_clean_file_beside(root, tmp_path, call_tool):
     def change(content):
         for place, values in enumerate((dict(bbox=[NAN] * 4), dict(image_id=77), dict(category_id=77), dict(area=0),
-                                        dict(segmentation=[[1, 2, 3, 4]]), dict(bbox=None))):
+                                        dict(bbox=None))):
             content['annotations'][place].update(values)
         content['images'][3]['width'] = 0
         content['images'][4]['file_name'] = 'no.jpg'
@@ -98,7 +98,7 @@ def test_drop_leaves_a_clean_file_beside(root, tmp_path, call_tool):
     assert report.findings == [] and report.counts['images'] == 4
     kept, old = json.loads(clean.read_text()), json.loads(before)
     gone = {4, 5}
-    assert [a['id'] for a in kept['annotations']] == [a['id'] for a in old['annotations'][6:]
+    assert [a['id'] for a in kept['annotations']] == [a['id'] for a in old['annotations'][5:]
                                                       if a['image_id'] not in gone]
     assert kept['info'] == old['info'] and kept['categories'] == old['categories']
     written = clean.read_bytes()

@@ -89,7 +89,7 @@ def test_prediction_lists_all_that_cannot_be_read(readable, trained, demo_data, 
     assert code == 1 and message.startswith(f'error: 7 of {7 + readable} images could not be predicted. Wrote ')
     for line, name in zip(message.splitlines()[1:], names, strict=True):
         path, reason = line.strip().split(': ', 1)
-        assert path == str(images / name) and reason
+        assert path == f'{images / name} cannot be read' and reason
     if readable:
         assert '. Wrote 1 picture and ' in message and (out / 'deep/x.jpg').is_file()
         assert {p.name for p in out.iterdir()} == {'deep', 'results.json', 'classes.json', RECORD}

@@ -2,9 +2,8 @@
 import pytest
 
 from helpers.boxes import config_for
-from helpers.exports_segmentation import camvid
 from helpers.nuclei import make_nuclei
-from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.cli.train import main
 
@@ -38,15 +37,6 @@ def test_a_file_that_is_there_stays(nuclei, tmp_path, call_tool):
         code, said = call_tool(*arguments, path)
         assert code == 1 and '--overwrite' in said and path.read_text() == 'mine'
     assert call_tool(*arguments, path, '--overwrite')[0] == 0 and path.read_text() != 'mine'
-    code, said = call_tool(*arguments, path / 'below.py')
-    assert code == 1 and 'below.py' in said
-
-
-def test_what_is_to_be_given_again_is_named(tmp_path, call_tool):
-    root = camvid(tmp_path / 'data', 3, 1, 1)
-    code, said = call_tool('train.py', TINY_SEG_CONFIG, '--data-root', root, '--ignore-label', 4, '--suggest',
-                           tmp_path / 'fit.py', '--cfg-options', 'randomness.seed=0')
-    assert code == 0 and '--data-root, --cfg-options, --ignore-label' in said
 
 
 def test_what_cannot_be_suggested(demo_data, class_folders, call_tool):

@@ -79,9 +79,8 @@ def test_linear_scaling_is_said_in_the_log(demo_data, tmp_path):
         "does not have 80 of the 80 classes of the config: 'person', 'bicycle'", 'classes_from_data')),
     (TINY_CONFIG, ('--resume', ), {}, ('error: ', 'no checkpoint', 'WORK_DIR')),
     (TINY_CONFIG, WEIGHTS, dict(https_proxy='http://127.0.0.1:9'), (
-        '--no-pretrained', 'WORK_DIR/torch/hub/checkpoints/xcit_small_12_p8_384_dist.pth')),
-    pytest.param(TINY_CONFIG, ('--launcher', 'slurm'), {}, ('error: --launcher slurm needs GPUs', ), marks=pytest.mark.
-                 skipif(torch.cuda.is_available(), reason='there is a GPU'))), ids=('classes', 'file', 'fetch', 'gpu'))
+        '--no-pretrained', 'WORK_DIR/torch/hub/checkpoints/xcit_small_12_p8_384_dist.pth'))),
+    ids=('classes', 'file', 'fetch'))
 def test_what_cannot_start_names_the_fix(config, options, env, words, demo_data, tmp_path):
     done = run_tool('train.py', config, '--data-root', demo_data, '--work-dir', tmp_path, *options,
                     env=dict(env, TORCH_HOME=str(tmp_path / 'torch')), check=False)

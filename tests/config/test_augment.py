@@ -143,15 +143,19 @@ def test_a_run_goes_on_exactly(workers, changes, demo_data, tmp_path):
                                     'retinanet_xcit_s12_p16_coco', 'xcit_s12_p16_custom'))
 @pytest.mark.parametrize('strength', ('light', 'strong'))
 def test_given_again_it_changes_nothing(config, strength):
-    """As with what a run dumps; and images of the validation are never touched."""
+    """But data sets that mix images are refused; and images of the validation are never touched."""
     cfg, before = read_config(config), read_config(config)
     apply_settings(cfg, Settings(augment=strength))
     once = cfg.train_dataloader.to_dict()
     assert cfg.val_dataloader == before.val_dataloader
     same = (config, strength) == ('xcit_s12_p16_custom', 'light')  # which is what it has
     assert (once == before.train_dataloader.to_dict()) == same
-    apply_settings(cfg, Settings(augment=strength))
-    assert cfg.train_dataloader.to_dict() == once
+    if once['dataset']['type'] == 'MultiImageMixDataset':
+        with pytest.raises(ConfigError, match='mixes images in its own'):
+            apply_settings(cfg, Settings(augment=strength))
+    else:
+        apply_settings(cfg, Settings(augment=strength))
+        assert cfg.train_dataloader.to_dict() == once
 
 
 @pytest.mark.parametrize('change, words', (

@@ -6,7 +6,7 @@ from PIL import Image
 
 from xcit_dense.config import check
 from xcit_dense.config.check import check_config, check_hooks, check_schedule
-from xcit_dense.config.fit.suggesting import check_kind
+from xcit_dense.config.fit.fitting import suggest
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.options import set_val_loss
 from xcit_dense.config.settings import Settings
@@ -92,7 +92,7 @@ def test_options_without_a_meaning_are_refused_in_one_sentence(tmp_path):
     with pytest.raises(ConfigError, match='--val-loss needs validation, and this config has none'):
         set_val_loss(cfg)
     with pytest.raises(ConfigError, match='--suggest is for detectors and segmentors'):
-        check_kind(cfg)
+        suggest(cfg, SMALL, 'the tests')
     cfg.merge_from_dict(dict(classes_from_data=True))
     with pytest.raises(DataError, match='no classes: set classes_from_data=False'):
         take_classes(cfg)

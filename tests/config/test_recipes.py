@@ -129,7 +129,7 @@ def test_weight_decay_spares_the_layer_norms_of_the_blocks_only(family):
     *(pytest.param(path_of(family, arch).stem, marks=pytest.mark.slow if '_24_' in arch else ())
       for family, arch in zip(itertools.cycle(FAMILIES), arch_names(), strict=False)),  # each arch once
     *(pytest.param(name, marks=pytest.mark.slow if any(
-        word in name for word in ('cascade', '_custom', '_fsdp', '_finetune')) else ()) for name in OTHERS)])
+        word in name for word in ('cascade', '_custom', '_finetune')) else ()) for name in OTHERS)])
 def test_a_whole_model_learns_and_predicts(name):
     """A loss, a step back, and a prediction of one small random image."""
     cfg = load_config(name, pretrained=False)

@@ -50,8 +50,8 @@ def test_every_config_takes_them(name, said):
         for part in way:
             node, old = node[part], old[part]
         node[last] = old[last]
-    assert {key: cfg[key] for key in cfg if key in module._PARTS} == {
-        key: before[key] for key in before if key in module._PARTS}
+    assert {key: cfg[key] for key in cfg if key in module.PARTS} == {
+        key: before[key] for key in before if key in module.PARTS}
 
 
 def test_they_are_the_same_as_changes_by_hand():
@@ -66,8 +66,8 @@ def test_they_are_the_same_as_changes_by_hand():
         'auto_scale_lr.base_batch_size': 12})
     wanted.param_scheduler = [dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=2), dict(
         type='CosineAnnealingLR', by_epoch=False, begin=0, end=525, eta_min=1e-6 * 1.5)]
-    assert {key: cfg[key] for key in module._PARTS if key in cfg} == {
-        key: wanted[key] for key in module._PARTS if key in wanted}
+    assert {key: cfg[key] for key in module.PARTS if key in cfg} == {
+        key: wanted[key] for key in module.PARTS if key in wanted}
 
 
 @pytest.mark.parametrize('framework', ('mmdet', 'mmseg'))
@@ -153,10 +153,8 @@ def test_a_test_has_a_batch_size_of_its_own():
 
 @pytest.mark.parametrize('change, settings, words', (
     ({}, dict(image_size=[0]), '--image-size .*got 0'), ({}, dict(image_size=[1, 2, 3]), '--image-size .*got 1 2 3'),
-    ({}, dict(epochs=0), '--epochs .*got 0'), ({}, dict(epochs=-3), '--epochs .*got -3'),
     ({}, dict(lr=-1), '--lr .*got -1'), ({}, dict(lr=float('nan')), '--lr .*nan'),
     ({}, dict(workers=-1), '--workers .*got -1'), ({}, dict(batch_size=0), '--batch-size .*got 0'),
-    ({}, dict(augment='much'), "light or strong, got 'much'"),
     ({}, dict(lr=1., auto_scale_lr=True), '--auto-scale-lr'),
     ({}, dict(iterations=50), 'counts epochs.*Use --epochs'),
     # nothing is known to change
@@ -200,7 +198,7 @@ def test_the_log_has_a_line_for_each_change(said, monkeypatch, capsys):
     changed('semfpn_xcit_t12_p16_finetune', augment='strong')
     assert '--augment strong' in said[0] and 'already' in said.pop()
     changed(DETECTOR, augment='strong')
-    assert 'MultiImageMixDataset: ' in said[0] and ' of CocoDataset: ' in said.pop()
+    assert 'CocoDataset: LoadImageFromFile' in said[0] and 'MultiImageMixDataset: CopyPaste' in said.pop()
     changed('semfpn_xcit_t12_p16_finetune', auto_scale_lr=True)
     monkeypatch.setenv('RANK', '1')
     changed(DETECTOR, lr=1.)

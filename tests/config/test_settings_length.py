@@ -2,7 +2,7 @@
 import pytest
 from mmengine.config import Config
 
-from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.paths import TINY_CONFIG, TINY_DINO_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.length import set_length, set_val_interval
 from xcit_dense.config.loading import load_config, read_config
 from xcit_dense.config.settings import Settings
@@ -107,14 +107,13 @@ def test_what_begins_after_a_warm_up_begins_where_it_ends():
     (TINY_CONFIG, 'iterations', 31, 'max_epochs', (11, 16, 31)),
     (TINY_CONFIG, 'iterations', 2, 'max_epochs', (1, 1, 2)),
     (TINY_SEG_CONFIG, 'epochs', 30, 'max_iters', (90, 60, 30))))
-def test_the_other_unit_is_converted(path, unit, length, key, wanted, demo_data, monkeypatch, capfd):
+def test_the_other_unit_is_converted(path, unit, length, key, wanted, demo_data, monkeypatch):
     """Six images in batches of two, of three, and of two in each of three processes: whole epochs."""
     def changed(**settings):
         settings = Settings(**{unit: length}, **settings)
         return load_config(path, data_root=str(demo_data), settings=settings).train_cfg[key]
 
     assert changed() == wanted[0]
-    assert f'so it is --{"epochs" if unit == "iterations" else "iterations"} {wanted[0]}. ' in capfd.readouterr().out
     assert changed(batch_size=3) == wanted[1]
     for size in ('WORLD_SIZE', 'SLURM_STEP_NUM_TASKS', 'OMPI_COMM_WORLD_SIZE'):
         with monkeypatch.context() as patch:
@@ -136,6 +135,14 @@ def test_the_length_of_an_epoch(demo_data, tmp_path):
         cfg.train_dataloader.dataset = dataset
         with pytest.raises(ConfigError, match='--iterations: this config counts epochs.*Use --epochs N$'):
             set_length(cfg, 30, 'iterations')
+
+
+def test_an_epoch_of_images_without_labels_has_neither_label_maps_nor_images_for_validation(demo_data):
+    """27 of 47 images, in batches of three."""
+    pytest.importorskip('mmpretrain')
+    cfg = load_config(TINY_DINO_CONFIG, data_root=str(demo_data))
+    set_length(cfg, 31, 'iterations')
+    assert cfg.train_cfg.max_epochs == 4
 
 
 def test_checkpoints_follow_the_validations_that_they_were_saved_with():

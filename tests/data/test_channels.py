@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from xcit_dense.data.channels import LoadImageChannels, decode, stretched
-from xcit_dense.errors import ConfigError, DataError
+from xcit_dense.errors import DataError
 
 
 @pytest.fixture
@@ -55,23 +55,18 @@ def test_another_number_of_channels_is_named(tmp_path, without_tifffile):
         path = write(tmp_path / name, noise(5, 'uint16'))
         with pytest.raises(DataError, match=rf'{path} .*\(6, 9, 5\).*\(H, W, {channels}\)'):
             load(path, channels)
-    for channels in (0, '5', None, 2.):
-        with pytest.raises(ConfigError, match='channels'):
-            LoadImageChannels(channels)
 
 
 def test_what_cannot_be_read_is_named(tmp_path, without_tifffile):
     """Without running anything that a file holds."""
     for name, data in (('a.npy', b''), ('a.npy', b'\x93NUMPY\x01'), ('a.tif', b'II*\0'), ('a.tif', b''), ('a.png', b''),
-                       ('a.png', b'x'), ('gone.npy', None)):
-        if data is not None:
-            (tmp_path / name).write_bytes(data)
+                       ('a.png', b'x')):
+        (tmp_path / name).write_bytes(data)
         with pytest.raises(DataError, match=f'{name} cannot be read'):
             load(tmp_path / name)
-    for array in (np.array([object()]), np.array([['a']])):
-        np.save(tmp_path / 'a.npy', array, allow_pickle=True)
-        with pytest.raises(DataError, match='a.npy'):
-            load(tmp_path / 'a.npy', 1)
+    np.save(tmp_path / 'a.npy', np.array([object()]), allow_pickle=True)
+    with pytest.raises(DataError, match='a.npy'):
+        load(tmp_path / 'a.npy', 1)
 
 
 def test_values_that_are_no_numbers_are_refused(tmp_path):

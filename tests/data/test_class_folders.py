@@ -9,10 +9,9 @@ from mmengine.config import Config
 
 from helpers.faulty_data import built, pictures, write_list
 from xcit_dense.data.check import check_data_set
-from xcit_dense.data.class_folders import ClassImages
+from xcit_dense.data.class_folders import ClassImages, are_imagenet_names, imagenet_classes
 from xcit_dense.data.classes import classes_of_data, heads_of_classes, take_classes
 from xcit_dense.data.datasets import DataSet, check_data
-from xcit_dense.data.imagenet import are_imagenet_names, imagenet_classes
 from xcit_dense.errors import CheckpointError, DataError
 
 mmpretrain = pytest.importorskip('mmpretrain.datasets', reason='mmpretrain is optional')
@@ -56,7 +55,6 @@ def test_class_folders_are_read_as_mmpretrain_reads_them(root):
     own = assert_same(pictures(root))
     assert own.classes() == ('.ipynb_checkpoints', 'Upper', 'cross', 'disc', 'linked', 'square', 'star', 'triangle')
     assert {path.rpartition('/')[2] for path in own.unread()} == {'d.webp', 'e.npy', 'jpg'}
-    assert own.beside() == ['beside.jpg']
     assert_same(pictures(root, extensions=('.npy', '.WEBP')))
     assert_same(pictures(root, with_label=False))
     assert_same(pictures(root, data_prefix=dict(img_path='classes/train')))
@@ -93,12 +91,15 @@ def test_splits_of_imagenet(root, split, with_list):
 
 
 def test_what_is_not_there_is_named(root):
+    """Class folders have no annotations to name."""
     check_data(config(pictures(root)))
-    for dataset, words in ((pictures(root, 'none'), f'missing  {root}/classes/none'),
-                           (pictures(root / 'none', data_prefix=''), f'missing  {root}/none'),
+    for dataset, words in ((pictures(root, 'none'), fr'incomplete\.[\s\S]*missing  {root}/classes/none'),
+                           (pictures(root / 'none', data_prefix=''),
+                            fr'^there is no folder {root}/none\.[\s\S]*missing  {root}/none'),
                            (pictures(root, ann_file='no.txt'), f'missing  {root}/no.txt')):
-        with pytest.raises(DataError, match=words):
+        with pytest.raises(DataError, match=words) as caught:
             check_data(config(dataset))
+        assert '--train-annotations' not in str(caught.value)
     check_data(config(dict(type='CIFAR10', data_root=str(root), data_prefix='none')))  # it would fetch them
 
 
@@ -138,7 +139,7 @@ def test_data_sets_of_others_are_unknown(monkeypatch, root):
     assert DataSet(pictures(root)).type is None and DataSet(pictures(root)).reader == ''
     check_data(config(pictures(root, 'none')))  # to install it comes first
     finding, = check_data_set(pictures(root)).findings
-    assert finding.kind == 'not-checked' and "has a data set type 'CustomDataset'" in finding.sentence
+    assert finding.kind == 'not-checked' and "'CustomDataset' is of no installed framework" in finding.sentence
 
 
 def test_class_folders_give_their_classes_to_every_part_that_counts_them(root):
@@ -167,7 +168,7 @@ def test_class_folders_give_their_classes_to_every_part_that_counts_them(root):
 def test_classes_that_differ_are_told_with_the_mend(root, harm, words):
     cfg = config(pictures(root), pictures(root, 'val'))
     harm(root / 'classes/val')
-    with pytest.raises(DataError, match=f'classes/val has different classes.*{words}.*empty folder') as caught:
+    with pytest.raises(DataError, match=f'val_dataloader .*has different classes.*{words}.*empty folder') as caught:
         take_classes(cfg)
     assert str(root / 'classes/val') in str(caught.value)
     take_classes(cfg, on_findings='warn')
@@ -192,7 +193,7 @@ def test_a_list_takes_the_names_of_the_training_data(root):
     take_classes(cfg)
     assert cfg.val_dataloader.dataset.metainfo.classes == NAMES
     write_list(root, [('star/star_0001.jpg', 5)], 'val.txt')
-    with pytest.raises(DataError, match="val.txt has different classes.*with '5'"):
+    with pytest.raises(DataError, match="val_dataloader .*has different classes.*with '5'"):
         take_classes(cfg)
     write_list(root, 'a.jpg 1000000000', 'val.txt')
     with pytest.raises(DataError, match='label 1000000000'):

@@ -42,14 +42,14 @@ def test_classes_keep_the_order_of_the_file_as_mmdet_does(root):
     for change in (lambda c: c.reverse(), lambda c: c.pop(), lambda c: c[0].update(id=9)):
         (root / VALIDATION).write_bytes(before)
         rewrite(root, lambda content, change=change: change(content['categories']), VALIDATION)
-        with pytest.raises(DataError, match=f'{root / VALIDATION} has different classes than the training data, or a '
-                                            'different order'):
+        with pytest.raises(DataError, match=f'val_dataloader .{root}. has different classes than the training data, or '
+                                            'a different order'):
             take_classes(load_config(SMALL_CONFIG, data_root=root))
     rewrite(root, lambda content: content['categories'].reverse())
     cfg = load_config(SMALL_CONFIG, data_root=root)
     assert classes_of_data(cfg.train_dataloader.dataset) == dict(classes=NAMES[::-1], category_ids=(5, 4, 3, 2, 1))
     (root / ANNOTATIONS).write_text('[1, 2]')
-    with pytest.raises(DataError, match='instances_train2017.json is not a COCO'):
+    with pytest.raises(DataError, match='classes of the data cannot be read from .*instances_train2017.json'):
         take_classes(load_config(SMALL_CONFIG, data_root=root))
 
 

@@ -176,7 +176,7 @@ def test_label_maps_that_cannot_be_used_are_named(listed, part, tmp_path):
 
 
 def test_label_maps_may_be_links_and_have_a_suffix_of_their_own(tmp_path):
-    """As when the framework reads them; links out of the data root are for the data check."""
+    """As when the framework reads them."""
     cfg = make(tmp_path / 'data', labels=(0, 1, 2))
     for path in (tmp_path / 'data').glob('annotations/*/*.png'):
         kept = tmp_path / f'{path.parent.name}_{path.name}'

@@ -29,7 +29,7 @@ def test_label_maps_that_a_step_of_the_user_reads_are_not_judged_and_need_names(
     with pytest.raises(DataError, match='has the label'):
         classes_of_data(standard)
     (root / 'classes.txt').unlink()
-    with pytest.raises(DataError, match='read by Tens, .*classes.txt'):
+    with pytest.raises(DataError, match='read by a step of your own, .*classes.txt'):
         classes_of_data(own)
 
 

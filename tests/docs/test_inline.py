@@ -20,7 +20,7 @@ TOOLS = [*tool_names(), *(path.stem for path in (ROOT / 'tools').glob('*.py') if
 #: Options of others that a sentence names without the program: of torch's launcher, TensorRT's trtexec, and the tests.
 OF_OTHERS = {*re.findall(r'--[a-z][\w-]*', get_args_parser().format_help()), '--fp16', '--part', '--at-most',
              '--gpu-data', '--minutes'}
-ENDS = 'coco', 'ade20k', 'custom', 'small', 'finetune', 'imagenet', 'fsdp'
+ENDS = 'coco', 'ade20k', 'custom', 'small', 'finetune', 'imagenet'
 
 
 def options_of(tools):

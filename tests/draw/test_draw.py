@@ -237,7 +237,7 @@ def other_fonts(monkeypatch):
     def use(*files):
         monkeypatch.setattr(names_module, '_system_files', lambda: [*files])
         names_module._file_with.cache_clear()
-        monkeypatch.setattr(names_module, '_WARNED', [])
+        names_module._warn.cache_clear()
     yield use
     monkeypatch.undo()
     names_module._file_with.cache_clear()

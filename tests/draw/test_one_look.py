@@ -8,7 +8,7 @@ from helpers.tools import run_tool
 from xcit_dense.data.check import outputs
 from xcit_dense.draw import class_colours
 from xcit_dense.predict import drawing
-from xcit_dense.report import detected
+from xcit_dense.report import matching
 
 PALETTE = [(10, 20, 30), (200, 0, 90), (0, 90, 200), (90, 200, 0), (250, 250, 250)]
 
@@ -17,7 +17,7 @@ PALETTE = [(10, 20, 30), (200, 0, 90), (0, 90, 200), (90, 200, 0), (250, 250, 25
 def drawn(monkeypatch):
     """By module, the names of classes and their colours with which something was drawn."""
     found = {}
-    for module in (outputs, drawing, detected):
+    for module in (outputs, drawing, matching):
         def spy(picture, boxes, labels, names, colours, *args, plain=module.draw_objects, name=module.__name__,
                 **options):
             pairs = zip((name.removesuffix(' (crowd)') for name in names), map(tuple, colours), strict=True)
@@ -56,7 +56,7 @@ def test_a_class_has_one_colour_in_every_tool(palette, names, root, drawn, tmp_p
     for modules, tool, *args in (
             (['data.check.outputs'], 'check_data', config, '--data-root', root, '--out', tmp_path / 'checked'),
             (['predict.drawing'], 'train', config, '--data-root', root, '--work-dir', work_dir, '--log', 'tensorboard'),
-            (['predict.drawing', 'report.detected'], 'test', config, work_dir, '--data-root', root, '--work-dir',
+            (['predict.drawing', 'report.matching'], 'test', config, work_dir, '--data-root', root, '--work-dir',
              tmp_path / 'tested', '--report', '--show-dir', tmp_path / 'shown'),
             (['predict.drawing'], 'predict', config, work_dir, root / 'val2017', '--out', tmp_path / 'predicted',
              '--score-thr', '0')):

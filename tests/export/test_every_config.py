@@ -17,7 +17,7 @@ from helpers.segmentors import check_labels, let_many_classes_win, predicted
 from xcit_dense.config.loading import load_config
 
 #: Ends of names that say which data and which schedule: they change nothing of the model but the number of classes.
-_OF_DATA = r'_(coco|ade20k|custom|finetune|small|fsdp)(?=_|$)'
+_OF_DATA = r'_(coco|ade20k|custom|finetune|small)(?=_|$)'
 #: Batch, height and width: odd, smaller and larger than what is traced.
 SHAPES = ((1, 224, 288), (1, 61, 83), (3, 133, 97), (1, 96, 320), (1, 250, 331))
 

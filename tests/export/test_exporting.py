@@ -21,9 +21,9 @@ from helpers.paths import TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.errors import CheckpointError, ConfigError, ExportError, OutputError, SetupError
 from xcit_dense.export import exporting, finishing
-from xcit_dense.export.metadata import metadata_of, resize_rule
+from xcit_dense.export.exporting import metadata_of
 from xcit_dense.predict.classes import Classes
-from xcit_dense.predict.models import open_exported
+from xcit_dense.predict.models import open_exported, resize_rule
 from xcit_dense.weights import best_checkpoint
 
 onnx = pytest.importorskip('onnx')

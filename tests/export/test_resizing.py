@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from mmseg.models.utils import Upsample
 from torch.export import Dim
 
-from xcit_dense.export.segmentor import AnySize, resize, with_open_sizes
+from xcit_dense.export.segmentor import AnySize, OpenUpsample, resize
 
 DYNAMIC = ({2: Dim.DYNAMIC, 3: Dim.DYNAMIC}, )
 
@@ -38,7 +38,7 @@ def test_layers_that_enlarge(size, align_corners):
     option = dict(size=size) if isinstance(size, tuple) else dict(scale_factor=size)
     layer = Upsample(**option, mode='bilinear', align_corners=align_corners)
     wanted = [(x, layer(x)) for x in (torch.randn(1, 2, *size) for size in ((13, 17), (5, 40), (32, 32), (7, 5)))]
-    opened = with_open_sizes(torch.nn.Sequential(layer))
+    opened = OpenUpsample(**option, mode='bilinear', align_corners=align_corners)
     traced = torch.export.export(opened, (torch.randn(1, 2, 12, 20), ), dynamic_shapes=DYNAMIC).module()
     for x, out in wanted:
         assert torch.equal(opened(x), out), x.shape

@@ -4,7 +4,7 @@ from pathlib import Path
 from benchmarks.report import MODEL_COLOURS
 from gpu.operators import GROUPS, OTHER
 from xcit_dense.archs import arch_names
-from xcit_dense.draw.plots import COLOURS, FAINT, INK, name_axes, new_figure
+from xcit_dense.report.curves import COLOURS, FAINT, INK, name_axes, new_figure
 
 _COMPILED = ', compiled'
 _GROUP_COLOURS = dict(zip(GROUPS, COLOURS, strict=False)) | {OTHER: FAINT}

@@ -13,7 +13,7 @@ from helpers.running import run_checks
 from xcit_dense import XCiT
 from xcit_dense.models import fusing
 from xcit_dense.models.drop_path import DropPath
-from xcit_dense.models.fast import branches, ops, products, xca
+from xcit_dense.models.fast import branches, ops, xca
 
 
 @pytest.fixture
@@ -61,8 +61,8 @@ KEPT = []
 #: Functions that return what `monkeypatch.setattr` takes.
 BROKEN = dict(
     forward_off=lambda: replaced(ops, 'add_branch', lambda _, *args: args[-1].mul_(1.0001)),
-    gradient_off=lambda: replaced(products, 'linear_backward', lambda y, *_: y * 1.001),
-    products_lose_bits=lambda: replaced(products, 'linear', coarse),
+    gradient_off=lambda: replaced(ops, 'linear_backward', lambda y, *_: y * 1.001),
+    products_lose_bits=lambda: replaced(ops, 'linear', coarse),
     bias_of_a_norm_not_folded=lambda: replaced(fusing, 'fuse_conv_bn_eval', without_bias),
     not_run=lambda: (branches, 'can_run_or_be_traced', lambda x: False),
     reads_a_value=lambda: replaced(
@@ -102,6 +102,7 @@ def test_no_number_passes_as_small():
     assert not beside(dict(a=(1.5, 1.)))[0] and beside(dict(a=(1.51, 1.)))[0]
 
 
+@pytest.mark.slow
 def test_a_fast_form_that_is_slower_fails(tiny, monkeypatch):
     test_kernels.test_forms(tiny)
     monkeypatch.setattr(test_kernels, 'CELLS', (('nano_12_p16', (256, 256), 1), ))

@@ -1,13 +1,17 @@
-"""Fast: throughput and memory beside other backbones."""
+"""Fast: throughput and memory beside other backbones; what a new image size costs."""
+import statistics
+
 import pytest
 import torch
 from mmengine.device import get_device
 
 from benchmarks.cells import make_step
-from benchmarks.detector import MASK_RCNN, largest, measure_detectors
+from benchmarks.costs import time_call
+from benchmarks.detector import MASK_RCNN, largest, make_training_step, measure_detectors
 from benchmarks.models import build_models
 from benchmarks.segmentor import UPERNET
 from gpu.measuring import DTYPE, OTHERS, SIZES, compare, free_memory
+from gpu.models import recipe_sizes
 
 pytestmark = pytest.mark.gpu
 _OURS, _SWIN = 'ours small_12_p16', 'swin_t'
@@ -48,6 +52,29 @@ def _train(check, task, image):
              'peak, GiB': f'{row["peak_bytes"] / 2**30:.2f}' if row.get('peak_bytes') else ''} for row in rows])
         free_memory()
     return {row['name']: row['images_per_second'] for row in rows}
+
+
+@pytest.mark.minutes(2.5)
+def test_new_sizes(check):
+    """The first step of Mask R-CNN at an image size beside later ones, with cuDNN and without."""
+    rows = []
+    sizes = list(dict.fromkeys(recipe_sizes(check, check.choose(8, 1))))
+    for name in check.choose((_OURS, 'plain small_12_p16', 'resnet50'), (_OURS, )):
+        for cudnn in check.choose((True, False), (True, )):
+            model, optimizer = MASK_RCNN.build(*MASK_RCNN.backbones[name])
+            first, later = [], []
+            with torch.backends.cudnn.flags(enabled=cudnn):
+                make_training_step(model, optimizer, MASK_RCNN.make_data(2, (96, 96)), DTYPE)()  # loads libraries
+                for size in sizes:
+                    step = make_training_step(model, optimizer, MASK_RCNN.make_data(2, size), DTYPE)
+                    first.append(time_call(step))
+                    later += [time_call(step) for _ in range(check.choose(3, 1))]
+            new, known = (1000 * statistics.median(times) for times in (first, later))
+            rows.append({'backbone': name, 'cuDNN': 'yes' if cudnn else 'no', 'sizes': len(sizes),
+                         'first step, ms': f'{new:.0f}', 'later, ms': f'{known:.0f}'})
+            check.record('; '.join('{backbone}, cuDNN {cuDNN}: {first step, ms} and {later, ms} ms'.format_map(row)
+                                   for row in rows), rows)
+            free_memory()
 
 
 @pytest.mark.minutes(6)

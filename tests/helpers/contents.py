@@ -35,7 +35,6 @@ def make_content(classes=5, images=20, pictures=4, names=(), size=(240, 320), wo
             for name in names[:-1]]
     rows.sort(key=lambda row: row.values['AP'])
     rows.append(Row(names[-1], dict(objects=0), 'no objects: not in the means'))
-    sides = [[*names, 'background']] * 2
     counts = draw.integers(0, 30, (classes + 1, classes + 1)) * (draw.random((classes + 1, classes + 1)) < 0.3)
     counts[range(classes + 1), range(classes + 1)] = draw.integers(50, 500, classes + 1)
     counts[-1, -1], counts[-2] = 0, 0
@@ -50,7 +49,7 @@ def make_content(classes=5, images=20, pictures=4, names=(), size=(240, 320), wo
     rule = ('A prediction with a score of at least 0.3 counts as one of an object if their IoU is at least 0.5; '
             'background is no object.')
     return Content(task, facts, metrics, (_CLASSES, rows), (_IMAGES, found),
-                   Confusion(*sides, counts, 'objects', rule), pictures_of(paths[:pictures], size),
+                   Confusion([*names, 'background'], counts, 'objects', rule), pictures_of(paths[:pictures], size),
                    [f'1 class has no objects in the test data and is not in the means: {names[-1]}.'], work_dir,
                    dict(zip(names, class_colours(names), strict=True)))
 

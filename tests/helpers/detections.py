@@ -64,10 +64,10 @@ def metric_of(file, **options):
     return CocoMetric(ann_file=str(file), **options)
 
 
-def evaluated(metrics, samples, classes=('cat', 'dog', 'newt'), known=(), recorder=DetectionRecorder, palette=None):
+def evaluated(metrics, samples, classes=('cat', 'dog', 'newt'), recorder=DetectionRecorder, palette=None):
     """Evaluate samples; return the `Content`, the metrics, what was logged, and the recorder."""
     runner = runner_of('mmdet', samples, metrics, metainfo=dict(classes=classes, palette=palette))
-    found, evaluator = recorder(runner, known), runner.test_loop.evaluator
+    found, evaluator = recorder(runner), runner.test_loop.evaluator
     rank, processes = get_rank(), get_world_size()
     for place in range(rank, -(-len(samples) // processes) * processes, processes):
         each = samples[place % len(samples)]
@@ -82,7 +82,7 @@ def evaluated_in_parts(file, samples):
     content = evaluated([metric_of(file)], samples).content
     if content is None:
         return None
-    return SimpleNamespace(classes=content.classes, images=content.images, names=content.confusion[:2],
+    return SimpleNamespace(classes=content.classes, images=content.images, names=content.confusion.names,
                            counts=content.confusion.counts)
 
 

@@ -13,7 +13,8 @@ from xcit_dense.archs import get_arch
 
 PUBLISHED = {(row['family'], row['arch'].removeprefix('xcit_')): row
              for row in json.loads((ROOT / 'tests/golden/published.json').read_text())['dense']}
-config_name = runpy.run_path(ROOT / 'tools/model_table.py')['config_name']
+_TABLE = runpy.run_path(ROOT / 'tools/model_table.py')
+config_name, RESULTS, PASSL = _TABLE['config_name'], _TABLE['RESULTS'], _TABLE['PASSL']
 FAMILIES = ('maskrcnn', 'semfpn', 'upernet')
 RECIPES = list(itertools.product(FAMILIES, arch_names()))
 #: Names of the configs of dense models, of classifiers, and of training without labels, which has no validation. All

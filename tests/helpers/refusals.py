@@ -34,7 +34,6 @@ def look_with_xcit(path):
 def _check(cfg):
     from xcit_dense.config import check
     found = []
-    check.trial.in_child = lambda function, *args, otherwise=(): function(*args)  # 1,504 copies take a minute
     check.tell = lambda lines, action: found.extend(lines)
     check.check_config(cfg)
     return [str(line) for line in found if not isinstance(line, check.Hint)], [

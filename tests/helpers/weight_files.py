@@ -2,7 +2,6 @@
 import logging
 from contextlib import contextmanager
 
-import numpy as np
 import pytest
 import torch
 from mmengine.logging import MMLogger
@@ -62,17 +61,3 @@ def branch(state):
     return prefixed(without(state, 'head.'), 'backbone.') | {
         'head.mlp.0.weight': torch.randn(8, 32), 'head.last_layer.weight_g': torch.ones(6, 1),
         'head.last_layer.weight_v': torch.randn(6, 8)}
-
-
-def passl_state(state):
-    """The authors' tensors in PaddlePaddle's form: transposed linear weights, other names."""
-    linear = ('qkv.weight', 'attn.proj.weight', 'fc1.weight', 'fc2.weight', 'head.weight')
-    renamed = {}
-    for name, value in state.items():
-        if name.endswith('num_batches_tracked'):
-            continue
-        value = value.numpy().T if name.endswith(linear) else value.numpy()
-        name = name.replace('running_mean', '_mean').replace('running_var', '_variance')
-        name = name.replace('head.', 'head.fc_cls.') if name.startswith('head.') else f'backbone.{name}'
-        renamed[name] = np.ascontiguousarray(value)
-    return renamed

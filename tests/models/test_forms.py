@@ -10,7 +10,7 @@ from helpers.forms import CUTTINGS, Branch, assert_close, choose_form, cut_as, e
 from helpers.models import build, randomise, relative_error
 from xcit_dense import set_fast
 from xcit_dense.models import fast
-from xcit_dense.models.fast import convs, mix, ops, products, residual, xca
+from xcit_dense.models.fast import layers, mix, ops, residual, xca
 from xcit_dense.models.ffn import FFN
 from xcit_dense.models.lpi import LPI
 from xcit_dense.models.xca import XCA
@@ -221,7 +221,7 @@ def test_gradients_of_strided_convolutions(transposed, monkeypatch):
     size, bias = (2, torch.randn(2).double().requires_grad_()) if transposed else (3, None)
 
     def run(x, weight, bias=None):
-        return convs._Strided.apply(x, weight, bias, 0 if transposed else 1, transposed)
+        return layers._Strided.apply(x, weight, bias, 0 if transposed else 1, transposed)
 
     for grid in ((1, 1), (2, 5), *(((3, 2), ) if transposed else ((3, 7), (6, 3)))):
         x = torch.randn(2, 3, *grid).double().requires_grad_()
@@ -244,7 +244,7 @@ def test_strided_convolutions_have_a_gradient_of_our_own_where_it_gains(transpos
         conv.weight.requires_grad_(trains)
         x = torch.randn(1, channels, 6, 6, dtype=dtype).requires_grad_()
         with torch.autocast('cpu', torch.bfloat16, autocast):
-            out = convs.strided(x, conv)
+            out = layers.strided(x, conv)
         assert torch.allclose(out.float(), conv(x).float(), atol=0.03 if autocast else 1e-6)
         return out.grad_fn.name()
 
@@ -279,9 +279,9 @@ def test_linear_is_a_linear_layer(batch, per_sample, dtype):
     weight, bias = (torch.randn(*([batch] if per_sample else []), *shape, dtype=dtype) for shape in ((4, 5), (4, )))
     wanted = torch.einsum('bni,boi->bno', x, weight.expand(batch, 4, 5))
     grad = torch.randn(batch, 7, 4, dtype=dtype)
-    assert relative_error(products.linear(x, weight), wanted) < 1e-6
-    assert relative_error(products.linear(x, weight, bias), wanted + bias.expand(batch, 4).unsqueeze(1)) < 1e-6
-    assert relative_error(products.linear_backward(grad, weight), gradients(wanted, grad, x)[0]) < 1e-6
+    assert relative_error(ops.linear(x, weight), wanted) < 1e-6
+    assert relative_error(ops.linear(x, weight, bias), wanted + bias.expand(batch, 4).unsqueeze(1)) < 1e-6
+    assert relative_error(ops.linear_backward(grad, weight), gradients(wanted, grad, x)[0]) < 1e-6
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason='torch without oneDNN')
@@ -292,7 +292,7 @@ def test_float32_products_run_in_onednn():
     torch.set_num_threads(2)
     try:
         with torch.profiler.profile() as profile:
-            y, back = products.linear(x, weight, bias), products.linear_backward(torch.ones(1, 500, 64), weight)
+            y, back = ops.linear(x, weight, bias), ops.linear_backward(torch.ones(1, 500, 64), weight)
     finally:
         torch.set_num_threads(before)
     assert relative_error(y, x @ weight.T + bias) < 1e-6
@@ -304,7 +304,7 @@ def test_float32_products_run_in_onednn():
 @pytest.mark.parametrize('dtype', (torch.float16, torch.bfloat16, torch.float32))
 def test_sums_of_half_factors_are_not_half(dtype):
     a, b = torch.randn(2, 999, 3).to(dtype), torch.randn(2, 999, 4).to(dtype)
-    assert relative_error(products.gram(a, b), a.double().mT @ b.double()) < 1e-6
+    assert relative_error(ops.gram(a, b), a.double().mT @ b.double()) < 1e-6
 
 
 def saved_units(run, x, parameters):

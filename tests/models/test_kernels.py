@@ -7,13 +7,13 @@ import torch
 
 from helpers.models import relative_error
 from xcit_dense import Arch, XCiT, set_fast
-from xcit_dense.models.fast import mix, ops, products
+from xcit_dense.models.fast import mix, ops
 
 triton = pytest.importorskip('triton', reason='comes with CUDA builds of torch')
 importlib.import_module('triton.experimental.gluon')  # the first kernel imports it, which fails in the interpreter
 from triton.runtime.interpreter import InterpretedFunction  # noqa: E402
 
-from xcit_dense.models.fast import kernels, kernels_of_heads  # noqa: E402
+from xcit_dense.models.fast import kernels  # noqa: E402
 
 OPS = kernels.KERNELS
 
@@ -22,7 +22,7 @@ OPS = kernels.KERNELS
 def interpreted(monkeypatch):
     """Run every kernel on tensors of a CPU, in place of the forms for it."""
     torch.manual_seed(0)
-    modules = kernels, kernels_of_heads, triton.language, triton.language.standard  # tl.sum is a kernel itself
+    modules = kernels, triton.language, triton.language.standard  # tl.sum is a kernel itself
     for module in modules:
         for name, value in list(vars(module).items()):
             if isinstance(value, triton.JITFunction):
@@ -37,9 +37,8 @@ def on_kernels(monkeypatch):
             return a @ b.t()
         return OPS.split(a, True).float() @ OPS.split(b, False).float().t()
 
-    for module in (ops, products):
-        monkeypatch.setattr(module, 'kernels_for', lambda x: OPS if x.is_contiguous() else None)
-    monkeypatch.setattr(products, 'small_product', small_product)
+    monkeypatch.setattr(ops, 'kernels_for', lambda x: OPS if x.is_contiguous() else None)
+    monkeypatch.setattr(ops, 'small_product', small_product)
 
 
 def errors(monkeypatch, function, *args):

@@ -18,7 +18,7 @@ from helpers.touches import SIZES, TOUCHES, on_layer, touched
 from xcit_dense import XCABlock, XCiT, set_fast
 from xcit_dense.models import fast
 from xcit_dense.models.drop_path import DropPath
-from xcit_dense.models.fast import untouched
+from xcit_dense.models.fast import conditions
 from xcit_dense.models.ffn import FFN
 from xcit_dense.models.lpi import LPI
 from xcit_dense.models.xca import XCA
@@ -130,13 +130,13 @@ def test_a_forward_put_into_a_class_takes_effect(kind, monkeypatch):
 
 
 @pytest.mark.parametrize('accepts, kind, own, others', (
-    (untouched.is_halving, nn.Conv2d, dict(kernel_size=3, stride=2, padding=1), dict(
+    (conditions.is_halving, nn.Conv2d, dict(kernel_size=3, stride=2, padding=1), dict(
         kernel_size=5, stride=1, padding=2, groups=2, dilation=2, padding_mode='reflect')),
-    (untouched.is_depthwise, nn.Conv2d, dict(kernel_size=3, padding=1, groups=8), dict(
+    (conditions.is_depthwise, nn.Conv2d, dict(kernel_size=3, padding=1, groups=8), dict(
         kernel_size=5, stride=2, padding=2, groups=4, dilation=2, out_channels=16, padding_mode='circular')),
-    (untouched.is_pointwise, nn.Conv2d, dict(kernel_size=1), dict(
+    (conditions.is_pointwise, nn.Conv2d, dict(kernel_size=1), dict(
         kernel_size=3, stride=2, padding=1, groups=2, dilation=2, padding_mode='reflect')),
-    (untouched.is_doubling, nn.ConvTranspose2d, dict(kernel_size=2, stride=2), dict(
+    (conditions.is_doubling, nn.ConvTranspose2d, dict(kernel_size=2, stride=2), dict(
         kernel_size=4, stride=1, padding=1, output_padding=1, groups=2, dilation=2))))
 def test_convolutions_that_fast_forms_know(accepts, kind, own, others):
     """Each setting of a layer counts by itself, and its class does."""

@@ -14,8 +14,7 @@ from xcit_dense.data.folders import find_images
 from xcit_dense.draw import pictures
 from xcit_dense.draw.pictures import WIDTH, Panel, colours_of, draw_panels
 from xcit_dense.errors import ConfigError
-from xcit_dense.predict import attention
-from xcit_dense.predict.attention import Attention, Picture, PictureReader
+from xcit_dense.predict.attention import Attention, Picture, read_resized
 from xcit_dense.predict.files import predict_files
 from xcit_dense.predict.weight_file import normalised
 
@@ -56,7 +55,7 @@ def show(file, image, out, **options):
 
 
 def seen(image, size=None):
-    return normalised(PictureReader(size).read(image).seen)
+    return normalised(read_resized(image, size).seen)
 
 
 @pytest.mark.parametrize('kind, patch, blocks, size, input_size', (
@@ -78,7 +77,7 @@ def test_attention_of_a_classifier(kind, patch, blocks, size, input_size, files,
     ((51, 75), 20, (20, 29)), ((51, 75), None, (51, 75)), ((1, 300), 2, (2, 600)), ((600, 1), 1, (600, 1))))
 def test_the_shorter_side_is_resized(sides, size, wanted, tmp_path):
     cv2.imwrite(str(tmp_path / 'a.png'), np.zeros((*sides, 3), np.uint8))
-    read = PictureReader(size).read(tmp_path / 'a.png')
+    read = read_resized(tmp_path / 'a.png', size)
     assert read.seen.shape[:2] == wanted and read.original.shape[:2] == sides
 
 
@@ -125,10 +124,10 @@ def test_what_is_shown_can_be_chosen(kind, options, shows, blocks, files, image,
 
 
 @pytest.mark.parametrize('kind, options, words', (
-    ('dense', dict(show='attention'), 'no class token.*components or levels'),
-    ('backbone', dict(show='attention'), 'no class token'),
-    ('classifier', dict(show='levels'), 'classifier.*pyramid.*attention or components'),
-    ('backbone', dict(show='levels'), 'backbone.*pyramid.*components'),
+    ('dense', dict(show='attention'), 'no attention.*components or levels'),
+    ('backbone', dict(show='attention'), 'no attention'),
+    ('classifier', dict(show='levels'), 'no levels.*attention or components'),
+    ('backbone', dict(show='levels'), 'no levels.*components'),
     ('classifier', dict(blocks=[3]), '1 to 2.*class-attention.*3'), ('classifier', dict(blocks=[1, 0]), '1 to 2.*0'),
     ('classifier', dict(show='components', blocks=[13]), '1 to 12.*XCA.*13'),
     ('dense', dict(blocks=[5]), '1 to 4.*5'), ('dense', dict(show='levels', blocks=[1]), 'levels have no blocks')))
@@ -168,7 +167,7 @@ def test_a_token_that_differs_lies_there_in_every_panel(place, files, image, tmp
     maps[..., place[0], place[1]] = 1
     shown = Attention(files['classifier'][0])
     shown.model.attention_maps = lambda x: maps
-    shown.write(PictureReader().read(image), 'a.png', tmp_path)
+    shown.write(read_resized(image), 'a.png', tmp_path)
     picture = cv2.imread(str(tmp_path / 'a.png'))[..., ::-1].astype(int)
     wide = (1600 - 12) // 4 - 12
     high = round(height * wide / width)
@@ -273,10 +272,8 @@ def by_decomposition(tokens, count):
     return centred @ directions[:count].mT, singular[:count].square() / singular.square().sum()
 
 
-@pytest.mark.parametrize('chunk_floats', (attention.CHUNK_FLOATS, 100, 1))
-def test_components_are_those_of_a_decomposition(chunk_floats, monkeypatch):
+def test_components_are_those_of_a_decomposition():
     """In any layout and type of float."""
-    monkeypatch.setattr(attention, 'CHUNK_FLOATS', chunk_floats)
     maps = (torch.randn(2, 6, 5, 9) * torch.tensor([9., 1, 7, 3, 5, 2]).view(-1, 1, 1) + 40).half().float()
     found, shares = principal_components(maps.requires_grad_())
     assert found.shape == (2, 3, 5, 9) and found.dtype == torch.float32 and shares.shape == (2, 3)

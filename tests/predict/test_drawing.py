@@ -10,8 +10,8 @@ from mmdet.structures import DetDataSample
 from mmdet.structures.mask import BitmapMasks, PolygonMasks
 from mmdet.visualization import DetLocalVisualizer
 from mmengine.config import Config
-from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
-from mmengine.registry import HOOKS, init_default_scope
+from mmengine.dataset import BaseDataset
+from mmengine.registry import HOOKS, VISUALIZERS, init_default_scope
 from mmengine.structures import InstanceData, PixelData
 from mmseg.structures import SegDataSample
 from mmseg.visualization import SegLocalVisualizer
@@ -20,7 +20,7 @@ from PIL import Image
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import OutputError
-from xcit_dense.predict.drawing import Drawing, DrawingHook
+from xcit_dense.predict.drawing import Drawing, DrawingHook, _folder_of_images, _place
 
 PAPER = (20, 90, 200)
 
@@ -44,13 +44,18 @@ def image(tmp_path):
 
 
 def images_in(folder, **prefix):
-    return Images(data_root=str(folder), data_prefix=prefix or dict(img_path='images'))
+    """The config of a data set."""
+    return dict(type='CocoDataset', data_root=str(folder), data_prefix=prefix or dict(img_path='images'))
 
 
-def runner_of(dataset, loading={}, **more):
-    cfg = dict(type='CocoDataset', pipeline=[dict(type='LoadImageFromFile', **loading)])
-    return SimpleNamespace(test_dataloader=SimpleNamespace(dataset=dataset),
-                           cfg=Config(dict(test_dataloader=dict(dataset=cfg))), **more)
+def runner_of(node, loading={}, visualizer=None, **more):
+    """A runner whose visualizer has a config."""
+    node.setdefault('pipeline', [dict(type='LoadImageFromFile', **loading)])
+    if visualizer:
+        more['visualizer'] = VISUALIZERS.build(dict(visualizer, name='test'))
+        more['visualizer'].dataset_meta = Images.METAINFO
+    return SimpleNamespace(test_dataloader=SimpleNamespace(dataset=Images()),
+                           cfg=Config(dict(visualizer=visualizer, test_dataloader=dict(dataset=node))), **more)
 
 
 def sample_of(path):
@@ -60,15 +65,14 @@ def sample_of(path):
 
 
 def visualizer_of(kind=DetLocalVisualizer, save_dir=None, **settings):
+    """The config of a visualizer."""
     if save_dir:
         settings.update(vis_backends=[dict(type='LocalVisBackend')], save_dir=str(save_dir))
-    visualizer = kind.get_instance('test', **settings)
-    visualizer.dataset_meta = Images.METAINFO
-    return visualizer
+    return dict(type=kind, **settings)
 
 
 def path_of(dataset, image):
-    return DrawingHook(True, 'out').path_of(runner_of(dataset), SimpleNamespace(img_path=str(image))).as_posix()
+    return f'out/{_place(_folder_of_images(runner_of(dataset).cfg), image).as_posix()}'
 
 
 @pytest.mark.parametrize('prefix, image, wanted', (
@@ -80,7 +84,8 @@ def path_of(dataset, image):
 ))
 def test_pictures_are_named_below_the_folder_of_the_images(prefix, image, wanted, tmp_path):
     dataset = images_in(tmp_path, **prefix)
-    for each in (dataset, RepeatDataset(dataset, 2), ConcatDataset([dataset, dataset])):
+    for each in (dataset, dict(type='RepeatDataset', times=2, dataset=dataset),
+                 dict(type='ConcatDataset', datasets=[dataset, dataset])):
         assert path_of(each, tmp_path / image) == f'out/{wanted}'
 
 
@@ -88,12 +93,12 @@ def test_images_of_any_place_have_a_picture_each_below_the_folder(tmp_path, monk
     """Data sets may have images of one name, or know no folder; a list may name files with `..` or from the root on."""
     monkeypatch.chdir(tmp_path)
     here, dataset = tmp_path.as_posix(), images_in(tmp_path)
-    both = ConcatDataset([images_in(tmp_path / part) for part in 'xy'])
+    both = dict(type='ConcatDataset', datasets=[images_in(tmp_path / part) for part in 'xy'])
     assert [path_of(both, tmp_path / part / 'images/a.png') for part in 'xy'] == [
         f'out/{part}/images/a.png' for part in 'xy']
     assert path_of(dataset, tmp_path / 'images/../other/a.png') == f'out{here}/other/a.png'
     assert path_of(dataset, '/b/a.png') == 'out/b/a.png'
-    assert path_of([], 'a.png') == f'out{here}/a.png'
+    assert path_of(dict(type='Mine'), 'a.png') == 'out/a.png'
     assert path_of(images_in('', img_path='images'), 'images/deep/a.png') == 'out/deep/a.png'  # relative paths
 
 
@@ -138,13 +143,9 @@ class OwnVisualizer(DetLocalVisualizer):
 
 @pytest.mark.parametrize('settings', (dict(alpha=0.7), dict(line_width=1), dict(bbox_color='red'),
                                       dict(text_color=(9, 99, 199)), dict(mask_color='green'),
-                                      dict(kind=OwnVisualizer), dict(open=True)), ids=str)
+                                      dict(kind=OwnVisualizer)), ids=str)
 def test_changed_visualizers_draw_as_with_the_hook_of_mmdet(settings, image):
-    """So do others what only they can draw: names of an open vocabulary."""
-    sample, settings = sample_of(image), dict(settings)
-    if settings.pop('open', False):
-        sample.pred_instances.label_names = ['an open', 'vocabulary']
-    visualizer = visualizer_of(**settings)
+    sample, visualizer = sample_of(image), visualizer_of(**settings)
     ours, theirs = (drawn_by(kind, visualizer, image, sample) for kind in (DrawingHook, DetVisualizationHook))
     assert ours.shape == (50, 120, 3) and (ours == theirs).all()
 
@@ -199,7 +200,8 @@ def test_a_picture_is_of_the_image_as_the_data_set_reads_it(loading, size, image
 
 def test_data_sets_that_do_not_list_their_images_overwrite_nothing_either(image, tmp_path):
     """They tell of their images one by one."""
-    runner = runner_of(SimpleNamespace(), visualizer=visualizer_of())
+    runner = runner_of(images_in(tmp_path), visualizer=visualizer_of())
+    runner.test_dataloader.dataset = SimpleNamespace()
     hook = DrawingHook(True, str(tmp_path / 'out'))
     hook.before_test(runner)
     for _ in range(2):

@@ -78,7 +78,7 @@ def test_a_segmentor(runtime, segmentor, image, tmp_path):
 
 def test_from_python(detector, segmentor, image):
     model = xcit_dense.load(detector, threshold=0.3)
-    assert model.classes == ('red', 'green', 'blue') and '3 classes' in repr(model)
+    assert model.classes == ('red', 'green', 'blue')
     for given in (image, np.asarray(Image.open(image)), Image.open(image)):
         found = model(given)
         assert found.names == ('blue', 'red') and found.masks.shape == (2, 40, 60)
@@ -129,9 +129,9 @@ def test_a_runtime_that_is_missing(detector, monkeypatch):
 
 def test_options_that_are_of_checkpoints(detector):
     for options in (dict(dtype='bfloat16'), dict(device='cpu'), dict(cfg_options=dict(a=1))):
-        with pytest.raises(ConfigError, match=next(iter(options))):
+        with pytest.raises(ConfigError, match='only threshold and runtime'):
             xcit_dense.load(detector, **options)
-    with pytest.raises(ConfigError, match=r'not accept checkpoint with an exported file.*load\('):
+    with pytest.raises(ConfigError, match='exported file.*load'):
         xcit_dense.load(TINY_CONFIG, detector)
 
 

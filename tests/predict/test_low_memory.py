@@ -17,8 +17,7 @@ from torch.nn.functional import interpolate
 from helpers.paths import TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.for_mmdet import MaskTTAModel
-from xcit_dense.for_mmseg import LowMemoryEncoderDecoder, LowMemorySegTTAModel
-from xcit_dense.predict.low_memory import _parts
+from xcit_dense.for_mmseg import LowMemoryEncoderDecoder, LowMemorySegTTAModel, _parts
 
 SIZE = (64, 96)
 
@@ -118,9 +117,9 @@ def test_one_score_for_a_foreground_is_left_to_mmseg(split):
 
 
 def test_test_time_augmentation_has_the_scores_that_it_merges(split):
-    """Also of large images, of a model inside that was built before or is built with it."""
+    """Also of large images."""
     images, model = [torch.randint(0, 256, (3, *SIZE), dtype=torch.uint8)], segmentor()
-    outer = MODELS.build(dict(type='SegTTAModel', module=model))
+    outer = LowMemorySegTTAModel(module=model)
     data = dict(inputs=[images, images], data_samples=[[sample_of(img_path='a')], [sample_of(img_path='a')]])
     with torch.no_grad():
         merged, = outer.test_step(data)

@@ -22,7 +22,7 @@ from xcit_dense.predict.classes import Classes
 from xcit_dense.predict.drawing import Drawing
 from xcit_dense.predict.merging import find_in_tiles
 from xcit_dense.predict.predictor import SegmentationPredictor
-from xcit_dense.predict.reading import BigFile, BigImage, ImageReader, ReadImage, TiledReader
+from xcit_dense.predict.reading import BigFile, BigImage, ImageReader, ReadImage
 from xcit_dense.predict.tiles import Tiling
 
 pytestmark = pytest.mark.filterwarnings('ignore')
@@ -82,7 +82,7 @@ def reader():
 @pytest.mark.parametrize('tile, overlap', ((100, 0.2), (64, 0.3), (200, 0.1), (40, 0.2)))
 def test_objects_at_the_borders_of_tiles_are_found_once(tile, overlap, reader):
     image, count = picture()
-    finds = find_in_tiles(find, TiledReader(reader, Tiling(tile, overlap)).read(image, 0)).pred_instances
+    finds = find_in_tiles(find, reader.read(image, Tiling(tile, overlap))).pred_instances
     wanted = found_in(image).pred_instances.numpy()
     assert len(finds) == len(wanted.scores) == count
     boxes = {(int(label), *map(int, box)): mask for label, box, mask in
@@ -95,16 +95,16 @@ def test_objects_at_the_borders_of_tiles_are_found_once(tile, overlap, reader):
 
 def test_tiles_are_cut_from_the_picture_as_its_loader_gives_it(reader):
     image, _ = picture()
-    whole = reader.read(image, 3)
-    big = TiledReader(reader, Tiling(100)).read(image, 3)
+    whole = reader.read(image)
+    big = reader.read(image, Tiling(100))
     assert big.margin == 2
     assert isinstance(big, BigImage) and (picture_of(big) == image).all()
     assert picture_of(big, 165).shape == (130, 165, 3)
     for tile, part in big.read():
         assert (part.picture == image[slice(*tile.y), slice(*tile.x)]).all()
         assert torch.equal(part.data['inputs'], whole.data['inputs'][:, slice(*tile.y), slice(*tile.x)])
-        assert part.data['data_samples'].ori_shape == (100, 100) and part.id == 3
-    small = TiledReader(reader, Tiling(330)).read(image, 3)
+        assert part.data['data_samples'].ori_shape == (100, 100)
+    small = reader.read(image, Tiling(330))
     assert isinstance(small, ReadImage) and torch.equal(small.data['inputs'], whole.data['inputs'])
 
 
@@ -121,8 +121,7 @@ def test_strips_are_the_pixels_of_the_loader(suffix, grey, image, reader, tmp_pa
     pytest.importorskip('pyvips')
     path = tmp_path / f'a.{suffix}'
     cv2.imwrite(str(path), image[..., 0] if grey else image)
-    tiles = TiledReader(reader, Tiling(64, 0.3))
-    big, whole = tiles.read(path, 0), cv2.imread(str(path))[..., ::-1]
+    big, whole = reader.read(path, Tiling(64, 0.3)), cv2.imread(str(path))[..., ::-1]
     assert isinstance(big, BigFile) and big.size == whole.shape[:2]
     for _ in range(2):
         read = list(big.read())
@@ -141,7 +140,7 @@ def test_a_file_that_breaks_off_is_named(suffix, image, reader, tmp_path):
     cv2.imwrite(str(path), image)
     path.write_bytes(path.read_bytes()[:path.stat().st_size // 2])
     with pytest.raises(DataError, match=f'a.{suffix} cannot be read'):
-        list(TiledReader(reader, Tiling(64, 0.3)).read(path, 0).read())
+        list(reader.read(path, Tiling(64, 0.3)).read())
 
 
 @pytest.mark.parametrize('kind', ('turned', 'alpha', '16 bits', 'other loader', 'array', 'no pyvips'))
@@ -154,7 +153,7 @@ def test_what_strips_would_not_show_alike_is_read_whole(kind, image, photograph,
     if kind == 'no pyvips':
         monkeypatch.setitem(sys.modules, 'pyvips', None)
     options = dict(color_type='grayscale') if kind == 'other loader' else {}
-    big = TiledReader(reader_of(**options), Tiling(64, 0.3)).read(image if kind == 'array' else path, 0)
+    big = reader_of(**options).read(image if kind == 'array' else path, Tiling(64, 0.3))
     assert type(big) is BigImage
     tile, part = next(iter(big.read()))
     assert (part.picture == picture_of(big)[slice(*tile.y), slice(*tile.x)]).all()
@@ -189,8 +188,8 @@ def test_label_maps_have_as_many_bits_as_all_classes_need(numbers, outputs, kind
     image, columns = np.zeros((530, 300, 3), np.uint8), np.arange(300)
     image[..., 0], image[..., 1] = columns // 256, columns % 256
     predictor = Numbered(tuple(numbers), outputs, reader)
-    for used in (reader, predictor.tiled_reader(Tiling(100))):
-        predictor.write(used.read(image, 0), 'a.jpg', tmp_path)
+    for tiling in (None, Tiling(100)):
+        predictor.write(reader.read(image, tiling), 'a.jpg', tmp_path)
         for written in (cv2.imread(str(tmp_path / 'labels/a.png'), cv2.IMREAD_UNCHANGED),
                         np.asarray(Image.open(tmp_path / 'labels/a.png'))):
             assert (written == np.broadcast_to(columns.clip(max=outputs - 1) + numbers[0], (530, 300))).all()
@@ -216,7 +215,7 @@ def test_a_large_picture_is_drawn_smaller_with_all_objects(visualizer, reader, t
     image, names = picture()[0], ('red', 'green', 'blue')
     drawing = Drawing(dict(type='DetLocalVisualizer', **visualizer), dict(classes=names, palette=[*COLOURS]),
                       pred_score_thr=-1.)
-    big = TiledReader(reader, Tiling(100)).read(image, 0)
+    big = reader.read(image, Tiling(100))
     sample = find_in_tiles(find, big)
     found = sample.pred_instances[:8] if visualizer else sample.pred_instances
     again = found[:]
@@ -244,7 +243,7 @@ def test_a_large_picture_is_drawn_smaller_with_all_objects(visualizer, reader, t
 
 def test_labels_of_a_large_picture_are_drawn_smaller(reader):
     labels = np.arange(60)[:, None] * 200 + np.arange(120)
-    big = TiledReader(reader, Tiling(50)).read(np.zeros((60, 120, 3), np.uint8), 0)
+    big = reader.read(np.zeros((60, 120, 3), np.uint8), Tiling(50))
     sample = SegDataSample(pred_sem_seg=PixelData(data=labels[None].astype(np.uint16)))
     drawn = big.shown(sample, 4)[1].pred_sem_seg.data
     assert drawn.tolist() == [[[3015, 3045, 3075, 3105], [9015, 9045, 9075, 9105]]]

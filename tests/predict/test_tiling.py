@@ -6,8 +6,7 @@ from mmengine.structures import PixelData
 from mmseg.structures import SegDataSample
 
 from xcit_dense.errors import ConfigError
-from xcit_dense.predict import tiles
-from xcit_dense.predict.tiles import Span, Tiling, array_on_disk, blend, tiling_of
+from xcit_dense.predict.tiles import Span, Tiling, blend, tiling_of
 
 SIZE = 50, 70
 
@@ -31,7 +30,7 @@ def test_a_narrow_image_has_tiles_of_its_width():
 
 @pytest.mark.parametrize('tile, overlap, words', (
     (0, None, ('--tile', '0', '1024')), (-5, None, ('--tile', '-5')), (64.5, None, ('--tile', '64.5')),
-    (True, None, ('--tile', 'True')), ('64', None, ('--tile', "'64'")), (64, 1, ('--overlap', '1', '0.2')),
+    ('64', None, ('--tile', "'64'")), (64, 1, ('--overlap', '1', '0.2')),
     (64, -0.1, ('--overlap', '-0.1')), (64, float('nan'), ('--overlap', 'nan')), (64, 20, ('--overlap', '20')),
     (None, 0.3, ('--overlap', '0.3', '--tile')), (None, 0., ('--overlap', '--tile'))))
 def test_tiles_that_cannot_be(tile, overlap, words):
@@ -42,9 +41,6 @@ def test_tiles_that_cannot_be(tile, overlap, words):
 
 def test_options_of_tiles():
     assert tiling_of(None, None) is None and tiling_of(64, None) == Tiling(64, 0.2) and tiling_of(64, 0).overlap == 0
-    Tiling(9).check(9)
-    with pytest.raises(ConfigError, match='--tile.*9.*10'):
-        Tiling(9).check(10)
 
 
 def sample(logits, keeps_scores=True):
@@ -118,19 +114,3 @@ def test_a_single_output_is_a_probability(threshold):
     labels, _ = blended(lambda tile: sample(part(whole, tile)), Tiling(20, 0.3), threshold=threshold)
     near = (whole[0] - threshold).abs() < 1e-6
     assert np.array_equal(labels[~near], (whole[0] > threshold).long().numpy()[~near])
-
-
-def test_only_large_arrays_need_a_temporary_file(monkeypatch):
-    """A label map of an image that is not predicted in tiles does without a folder for one."""
-    large = array_on_disk((9000, 8000), np.uint8)
-    large[-1] = 7
-    assert isinstance(large, np.memmap) and large.shape == (9000, 8000) and large[-1].min() == 7
-
-    def no_file():
-        raise FileNotFoundError('no usable temporary directory')
-
-    monkeypatch.setattr(tiles, 'TemporaryFile', no_file)
-    small = array_on_disk((400, 300), np.uint16)
-    assert small.shape == (400, 300) and small.dtype == np.uint16
-    with pytest.raises(FileNotFoundError):
-        array_on_disk((9000, 8000), np.uint8)

@@ -76,7 +76,7 @@ def test_what_can_be_clicked(tmp_path):
     found = look_at(tmp_path / 'report.html', tmp_path / 'copy', look=_CLICKS + 'return found;')
     assert not found['problems']
     values = [f'{row.values["AP"]:.3f}' for row in content.classes[1][:-1]]
-    assert found['up'] == [*sorted(values), '–'] and found['down'] == [*sorted(values, reverse=True), '–']
+    assert found['up'] == [*sorted(values), '-'] and found['down'] == [*sorted(values, reverse=True), '-']
     assert found['names'] == [f'class {place}' for place in range(12)]  # 2 before 10
     assert found['enlarged'] > 1.9
     count, total = content.confusion.counts[0, 0], content.confusion.counts[0].sum()

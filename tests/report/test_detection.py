@@ -9,7 +9,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from helpers.detections import evaluated, many, metric_of, sample, write_truth
-from xcit_dense.report.detected import IGNORED, NONE, Best, best_of, match
+from xcit_dense.report.matching import IGNORED, NONE, Best, best_of, match
 
 pytest.importorskip('mmdet')
 KINDS = ['bbox', 'segm']
@@ -97,7 +97,7 @@ def test_everything_adds_up(run):
     _, done = run
     content = done.content
     counts, (_, images) = content.confusion.counts, content.images
-    objects = [column(content, 'objects')[name] for name in content.confusion.truth[:-1]]
+    objects = [column(content, 'objects')[name] for name in content.confusion.names[:-1]]
     assert counts[:-1].sum(1).tolist() == objects and counts[-1, -1] == 0
     totals = {key: sum(row.values[key] for row in images) for key in images[0].values}
     assert totals['objects'] == sum(objects) == totals['found'] + totals['missed'] + totals['wrong_class']
@@ -139,31 +139,31 @@ def matched(objects, predictions):
     return [part.tolist() for part in done]
 
 
-@pytest.mark.parametrize('objects, predictions, of_class, of_any, again', [
-    ([], [], [], [], []),
-    ([(0, BOX, False)], [], [], [], []),
-    ([], [(0, BOX, 0.9)], [NONE], [NONE], [False]),
-    ([(0, BOX, False)], [(0, NEAR, 0.9)], [0], [0], [False]),
-    ([(0, BOX, False)], [(0, FAR, 0.9)], [NONE], [NONE], [False]),
+@pytest.mark.parametrize('objects, predictions, of_class, of_any', [
+    ([], [], [], []),
+    ([(0, BOX, False)], [], [], []),
+    ([], [(0, BOX, 0.9)], [NONE], [NONE]),
+    ([(0, BOX, False)], [(0, NEAR, 0.9)], [0], [0]),
+    ([(0, BOX, False)], [(0, FAR, 0.9)], [NONE], [NONE]),
     # the higher score takes the object, whatever the IoU; the second prediction is one too many
-    ([(0, BOX, False)], [(0, BOX, 0.5), (0, NEAR, 0.9)], [NONE, 0], [NONE, 0], [True, False]),
+    ([(0, BOX, False)], [(0, BOX, 0.5), (0, NEAR, 0.9)], [NONE, 0], [NONE, 0]),
     # of two objects the nearer; of equal ones the last, as pycocotools
-    ([(0, NEAR, False), (0, BOX, False)], [(0, BOX, 0.9)], [1], [1], [False]),
-    ([(0, BOX, False), (0, BOX, False)], [(0, BOX, 0.9)], [1], [1], [False]),
+    ([(0, NEAR, False), (0, BOX, False)], [(0, BOX, 0.9)], [1], [1]),
+    ([(0, BOX, False), (0, BOX, False)], [(0, BOX, 0.9)], [1], [1]),
     # of equal scores the first prediction
-    ([(0, BOX, False)], [(0, NEAR, 0.9), (0, BOX, 0.9)], [0, NONE], [0, NONE], [False, True]),
+    ([(0, BOX, False)], [(0, NEAR, 0.9), (0, BOX, 0.9)], [0, NONE], [0, NONE]),
     # another class only takes what is left, also with a higher score
-    ([(0, BOX, False)], [(1, BOX, 0.9)], [NONE], [0], [False]),
-    ([(0, BOX, False)], [(1, BOX, 0.9), (0, NEAR, 0.4)], [NONE, 0], [NONE, 0], [False, False]),
+    ([(0, BOX, False)], [(1, BOX, 0.9)], [NONE], [0]),
+    ([(0, BOX, False)], [(1, BOX, 0.9), (0, NEAR, 0.4)], [NONE, 0], [NONE, 0]),
     # below the score, a prediction takes no object from another class
-    ([(0, BOX, False)], [(1, BOX, 0.9), (0, NEAR, 0.2)], [NONE, 0], [0, NONE], [False, False]),
-    ([(0, BOX, False)], [(0, BOX, 0.2)], [0], [NONE], [False]),
+    ([(0, BOX, False)], [(1, BOX, 0.9), (0, NEAR, 0.2)], [NONE, 0], [0, NONE]),
+    ([(0, BOX, False)], [(0, BOX, 0.2)], [0], [NONE]),
     # a crowd region takes any number of its class and none of others; a real object comes first
     ([(0, BOX, True)], [(0, BOX, 0.9), (0, NEAR, 0.8), (1, BOX, 0.7)], [IGNORED, IGNORED, NONE],
-     [IGNORED, IGNORED, NONE], [False] * 3),
-    ([(0, BOX, True), (0, NEAR, False)], [(0, BOX, 0.9), (0, BOX, 0.8)], [1, IGNORED], [1, IGNORED], [False] * 2)])
-def test_partners(objects, predictions, of_class, of_any, again):
-    assert matched(objects, predictions) == [of_class, of_any, again]
+     [IGNORED, IGNORED, NONE]),
+    ([(0, BOX, True), (0, NEAR, False)], [(0, BOX, 0.9), (0, BOX, 0.8)], [1, IGNORED], [1, IGNORED])])
+def test_partners(objects, predictions, of_class, of_any):
+    assert matched(objects, predictions) == [of_class, of_any]
 
 
 @pytest.mark.parametrize('width, found', [(10, True), (9.99, False)])

@@ -53,7 +53,7 @@ def test_each_validation_has_a_line_and_a_stop_forgets_none(demo_data, tmp_path,
         'validation 1: mIoU 1', 'validation 2: mIoU 3, 2 better than the best so far, 1 at iteration 1',
         'validation 3: mIoU 2.5, 0.5 worse than the best so far, 3 at iteration 2',
         'validation 4: mIoU 3, as good as the best so far, 3 at iteration 2']
-    assert re.search(r'validation 1: .*; expected end \d\d:\d\d, in 1 minute\n', text)
+    assert re.search(r'validation 1: .*; expected end \d\d \w+ \d\d:\d\d, in 1 minute\n', text)
     assert text.count('\ntrained') == 1  # a run that is to go on has no end
     _, end = text.split('\ntrained ')
     assert end.startswith(' 4 iterations, stopped before 5\nbest     mIoU 3 at iteration 2: best_mIoU_iter_2.pth\n')

@@ -19,7 +19,7 @@ SECONDS, MIB = 600, 3584
     ('detection', large_tests.IMAGES, large_tests.CLASSES),
     ('segmentation', large_tests.MAPS, large_tests.MAP_CLASSES)))
 def test_thousands_of_images(task, images, classes, tmp_path):
-    """Measured, in seconds of one core with data and imports: detection 81 and 2.6 GiB, segmentation 48 and 1.0 GiB."""
+    """Measured, in seconds of one core with data and imports: detection 81 and 3.0 GiB, segmentation 48 and 1.0 GiB."""
     run = subprocess.run([sys.executable, '-m', 'helpers.large_tests', task, tmp_path], capture_output=True, text=True,
                          env=environment())
     assert run.returncode == 0, run.stderr[-3000:]
@@ -32,7 +32,7 @@ def test_thousands_of_images(task, images, classes, tmp_path):
     assert len({row['class'] for row in rows}) == classes
     assert all(f'>{number}.png<' in page for number in range(1, images + 1))
     for name, value in done['metrics'].items():
-        assert name in page and (f'{value:.3f}' in page if task == 'detection' else f'{value:g}' in page)
+        assert name in page and f'{value:g}' in page
     if task == 'detection':
         truth = json.loads((tmp_path / 'truth.json').read_text())['annotations']
         assert sum(int(row['objects']) for row in rows) == sum(not one['iscrowd'] for one in truth)

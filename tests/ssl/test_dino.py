@@ -94,10 +94,10 @@ def test_features_are_those_of_the_teacher():
         model(images, mode='predict')
 
 
-@pytest.mark.parametrize('views, got', ((views_of(32), '1 view'), (views_of(32)[0], '3 single images')))
-def test_a_loss_needs_two_views_of_each_image(views, got):
+@pytest.mark.parametrize('views', (views_of(32), views_of(32)[0]))
+def test_a_loss_needs_two_views_of_each_image(views):
     """With one, no pair is left; a pipeline that cuts none gives the images as they are."""
-    with pytest.raises(ConfigError, match=f'at least 2 views of each image, got {got}: .*MultiCrop.*PackInputs'):
+    with pytest.raises(ConfigError, match='at least 2 views of each image: .*MultiCrop.*PackInputs'):
         build()(list(views), mode='loss')
     with pytest.raises(ConfigError, match='head for 7 classes: set model.backbone.num_classes=0'):
         build(num_classes=7)

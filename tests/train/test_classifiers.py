@@ -5,8 +5,6 @@ from mmengine.hooks import Hook
 
 from helpers.paths import TINY_CLS_CONFIG
 from helpers.runs import At, assert_same_run, make_config, stop_after, train
-from xcit_dense.report.measure import test_at_sizes as at_sizes
-from xcit_dense.train import build_runner
 from xcit_dense.train.startup import describe_run
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
@@ -68,16 +66,6 @@ def test_what_a_run_from_other_weights_is_told(class_folders, tmp_path, looked):
     assert lines['model'].strip() == 'ImageClassifier with XCiTClassifier'
     assert '1 epoch of 3 iterations' in lines['schedule'] and 'CosineAnnealing' in lines['schedule']
     assert '3 classes' in lines['training data'] and 'mmpretrain' in lines['versions']
-
-
-def test_the_crop_ratio_of_the_config_counts_at_each_size(class_folders, tmp_path):
-    """Not that of the size before, which is rounded."""
-    cfg = make_config(TINY_CLS_CONFIG, class_folders, tmp_path)
-    cfg.test_dataloader.dataset.pipeline[1].scale = 37  # of which 32 pixels are seen
-    runner = build_runner(cfg)
-    at_sizes(runner, [33, 8, 32])
-    resize, crop = runner.cfg.test_dataloader.dataset.pipeline[1:3]
-    assert (resize.scale, crop.crop_size) == (37, 32)
 
 
 @pytest.mark.slow

@@ -112,21 +112,6 @@ def test_ids_that_can_be_used_and_crowds_stay(evaluate):
     assert list(api.anns)[:3] == [5, 12, 19] and [a['iscrowd'] for a in api.dataset['annotations']][:2] == [1, 0]
 
 
-def test_new_ids_are_told(demo_data, tmp_path, capfd):
-    """In a test as in a validation, which build their evaluators alike; ids that stay are not spoken of."""
-    content = json.loads((demo_data / VALIDATION).read_text())
-    ids(int)(content['annotations'])
-    path = tmp_path / 'from_0.json'
-    path.write_text(json.dumps(content))
-    cfg = config_of(demo_data, tmp_path)
-    runner = build_runner(cfg)
-    runner.build_evaluator(cfg.val_evaluator)
-    assert 'pycocotools' not in ''.join(capfd.readouterr())
-    runner.build_evaluator(dict(cfg.test_evaluator, ann_file=str(path)))
-    said = ''.join(capfd.readouterr())
-    assert said.count('WARNING - pycocotools cannot use the ids of 1 object ') == said.count('such as 0. ') == 1
-
-
 KINDS = ['bbox', 'segm']
 NAMES = 'cat', 'dog', 'newt', 'yak'
 needs_hotcoco = pytest.mark.skipif(evaluation.find_spec('hotcoco') is None, reason='hotcoco is not installed')
@@ -144,8 +129,8 @@ def data(tmp_path_factory):
 class FastRecorder(DetectionRecorder):
     """As in a test with both options: the hook of the report comes first."""
 
-    def __init__(self, runner, known):
-        super().__init__(runner, known)
+    def __init__(self, runner):
+        super().__init__(runner)
         FastEvaluationHook().before_test(runner)
 
 

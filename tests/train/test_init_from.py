@@ -132,16 +132,12 @@ def test_two_starts_are_an_error(trained_segmentor, demo_data, tmp_path, call_to
     assert code == 1 and 'decode_head' in message and 'init_cfg.checkpoint' in message
 
 
-@pytest.mark.parametrize('has_own, options, words', (
-    (False, ('--init-from', '/a.pth'), 'omit --init-from'), (True, (), 'use --no-pretrained'),
-    (True, ('--init-from', '/b.pth'), 'omit --init-from'),
-    (False, ('--cfg-options', 'load_from=/a.pth'), 'omit load_from')))
-def test_without_a_network_the_error_names_the_way_out(has_own, options, words, demo_data, tmp_path, call_tool):
-    nowhere, config = 'https://127.0.0.1:9', tmp_path / 'mine.py'
-    config.write_text(f'_base_ = {str(TINY_SEG_CONFIG)!r}\n' + f'init_from = {nowhere + "/a.pth"!r}\n' * has_own)
-    code, said = call_tool('train.py', config, '--data-root', demo_data, '--work-dir', tmp_path / 'run', *(
-        option.replace('/', f'{nowhere}/') for option in options))
-    assert code == 1 and 'cannot fetch' in said and said.rstrip().endswith(f'To train without it, {words}')
+@pytest.mark.parametrize('options', (('--init-from', '/a.pth'), ('--cfg-options', 'load_from=/a.pth')))
+def test_without_a_network_the_error_names_the_way_out(options, demo_data, tmp_path, call_tool):
+    code, said = call_tool('train.py', TINY_SEG_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path / 'run', *(
+        option.replace('/', 'https://127.0.0.1:9/') for option in options))
+    assert code == 1 and 'cannot fetch' in said
+    assert said.rstrip().endswith('To train without it, omit --init-from or load_from, or use --no-pretrained')
 
 
 def test_published_models_have_known_classes(trained, other_data, tmp_path, monkeypatch):

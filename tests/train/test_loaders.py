@@ -19,7 +19,7 @@ from helpers.runs import At, make_config, train
 from xcit_dense._utils.processes import end_workers
 from xcit_dense.errors import DataError
 from xcit_dense.train import build_runner, loaders
-from xcit_dense.train.loaders import NamedErrors, ResumableLoader, bind_workers, explain
+from xcit_dense.train.loaders import ResumableLoader, bind_workers, explained
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_an_unreadable_image_is_named(folder, workers, demo_data, tmp_path):
     with pytest.raises(DataError, match=f'^cannot read sample 2, .*{victim.name}') as error:
         train(cfg)
     if folder == 'training':  # what was trained is not lost
-        assert re.search(r'Saved .*iter_\d.pth. Fix the data, then continue with --resume', str(error.value))
+        assert re.search(r'Fix the data. Saved .*iter_\d.pth; continue with --resume', str(error.value))
         victim.write_bytes(whole)
         assert train(cfg, resume=True)['meta']['iter'] == 4
     if folder == 'validation':
@@ -78,11 +78,11 @@ def test_an_unreadable_image_is_named(folder, workers, demo_data, tmp_path):
 
 
 @pytest.mark.parametrize(('loader', 'delay'), (('train', 0), ('train', 0.5), ('val', 0)))
-def test_a_dead_worker_names_its_file(loader, delay, demo_data, tmp_path):
+def test_a_dead_worker_is_told_of(loader, delay, demo_data, tmp_path):
     """Independent of what the main process does meanwhile."""
     runner = build_runner(make_config(TINY_SEG_CONFIG, demo_data, tmp_path, workers=2, **{
         'val_dataloader.num_workers': 2}))
-    folder, last = ('training', 4) if loader == 'train' else ('validation', 1)
+    last = 4 if loader == 'train' else 1
 
     class Killer(Hook):
 
@@ -102,8 +102,7 @@ def test_a_dead_worker_names_its_file(loader, delay, demo_data, tmp_path):
 
     runner.register_hook(Killer())
     runner.register_hook(At(1, lambda _: time.sleep(1)))
-    victim = sorted((demo_data / 'images' / folder).iterdir())[last].name
-    with pytest.raises(DataError, match=f'a worker of the {loader}_dataloader died .*{victim}'):
+    with pytest.raises(DataError, match=f'a worker of the {loader}_dataloader died .*num_workers=0'):
         runner.train()
 
 
@@ -174,10 +173,10 @@ def test_places_are_those_of_one_process_with_the_joined_batch(monkeypatch):
     seen = []
     for rank, world_size, size in ((0, 2, 2), (1, 2, 2), (0, 1, 4)):
         monkeypatch.setattr(loaders, 'get_dist_info', lambda pair=(rank, world_size): pair)
-        places = loaders._Places(BatchSampler(SequentialSampler(range(12 // world_size)), size, False))
+        places = loaders._Places(BatchSampler(SequentialSampler(range(12 // world_size)), size, False), 3)
         places.start(9, 1)
         batches = list(places)
-        assert {number for batch in batches for _, number, _ in batch} == {9}
+        assert {tuple(numbers) for batch in batches for _, *numbers, _ in batch} == {(3, 9)}
         assert [index for index, *_ in batches[0]] == list(range(size, 2 * size))  # the first was given out
         seen.append([place for batch in batches for *_, place in batch])
     assert sorted(seen[0] + seen[1]) == seen[2] == list(range(4, 12))
@@ -208,7 +207,7 @@ def start_workers(monkeypatch):
     return start
 
 
-def test_workers_outlive_signals_of_others_and_end_when_they_are_told(start_workers, tmp_path):
+def test_workers_outlive_signals(start_workers, tmp_path):
     batches = start_workers(Numbers(), worker_init_fn=lambda number: (tmp_path / str(number)).touch())
     assert next(batches) == 0 == next(batches) - 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ['0', '1']
@@ -216,11 +215,6 @@ def test_workers_outlive_signals_of_others_and_end_when_they_are_told(start_work
     for name in ('TERM', 'INT'):
         subprocess.run(['kill', f'-{name}', *pids], check=True)  # by another process
     assert [int(batch) for batch in batches] == [2, 3, 4, 5, 6]
-    batches = start_workers(Numbers())
-    worker = batches._workers[0]
-    worker.terminate()
-    worker.join(20)
-    assert worker.exitcode == 0
 
 
 def test_workers_that_are_stuck_are_killed(start_workers, tmp_path):
@@ -234,13 +228,11 @@ def test_workers_that_are_stuck_are_killed(start_workers, tmp_path):
 
 
 def test_errors_of_workers_are_told_and_others_left():
-    loader = DataLoader(NamedErrors(Numbers(), num_workers=3))
-    explain(RuntimeError('something else'), 'val_dataloader', loader)
-    loader.dataset._open[1], loader.dataset._open[2] = 0, 5
-    with pytest.raises(DataError) as error:
-        explain(RuntimeError('DataLoader worker (pid 1) is killed'), 'val_dataloader', loader)
-    for words in ('val_dataloader', '0.jpg, 5.jpg', 'pid 1', 'val_dataloader.num_workers=0'):
+    with pytest.raises(RuntimeError, match='^something else$'), explained('val_dataloader'):
+        raise RuntimeError('something else')
+    with pytest.raises(DataError) as error, explained('val_dataloader'):
+        raise RuntimeError('DataLoader worker (pid 1) is killed')
+    for words in ('val_dataloader', 'pid 1', 'val_dataloader.num_workers=0'):
         assert words in str(error.value)
-    with pytest.raises(DataError, match='^no such image$'):
-        explain(RuntimeError('Caught DataError in DataLoader worker process 0.\nTrace\nx.DataError: no such image\n'),
-                'val_dataloader', loader)
+    with pytest.raises(DataError, match='^no such image$'), explained('val_dataloader'):
+        raise RuntimeError('Caught DataError in DataLoader worker process 0.\nTrace\nx.DataError: no such image\n')

@@ -1,10 +1,8 @@
 """Mixed precision on a CPU: what runs in bfloat16, how near it stays to float32, and that it resumes exactly."""
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.optim.optimizer import amp_optimizer_wrapper
 
@@ -14,7 +12,6 @@ from helpers.tools import run_tool
 from xcit_dense._utils import machine
 from xcit_dense.config.options import set_amp
 from xcit_dense.models.block import XCABlock
-from xcit_dense.train import sharding
 from xcit_dense.train.hooks import Bfloat16OptimWrapper
 from xcit_dense.train.resuming import changed_settings
 
@@ -98,19 +95,6 @@ def test_stopped_and_resumed_is_the_same_to_the_last_bit(stop, wrapper, config, 
     cfg.work_dir = str(tmp_path / 'stopped')
     stop_after(stop, cfg)
     assert_same_run(train(cfg, resume=True), wanted)
-
-
-@pytest.mark.parametrize('kind, is_scaled', (('AmpOptimWrapper', True), ('Bfloat16OptimWrapper', False)))
-def test_processes_with_shares_of_the_gradients_agree_on_the_scale(kind, is_scaled, tmp_path):
-    """By the scaler that mmengine builds then; an infinite gradient may be in the share of one only."""
-    runner = SimpleNamespace(model=torch.nn.Linear(2, 3), hooks=[], optim_wrapper=dict(type=kind), cfg=Config(dict(
-        model_wrapper_cfg=dict(type='MMFullyShardedDataParallel'))))
-    torch.distributed.init_process_group('gloo', f'file://{tmp_path}/meeting', rank=0, world_size=1)
-    try:
-        sharding.shard(runner)
-    finally:
-        torch.distributed.destroy_process_group()
-    assert runner.optim_wrapper.get('use_fsdp', False) == is_scaled
 
 
 def test_the_tools_offer_it(demo_data, tmp_path):

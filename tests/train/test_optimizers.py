@@ -1,25 +1,26 @@
-"""Learning rates that shrink with the depth; several optimizers, each with its own schedulers; scaled rates."""
+"""Learning rates that shrink with the depth; one optimizer, whose parameters step together; scaled rates."""
 import re
-from types import SimpleNamespace
 
 import pytest
 import torch
 from mmengine.config import Config
-from mmengine.hooks import Hook
 from mmengine.optim import OptimWrapper, OptimWrapperDict, build_optim_wrapper
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS
 from torch import nn
 
 from helpers.models import TINY, build
 from helpers.paths import TINY_SEG_CONFIG
-from helpers.runs import NO_VALIDATION, assert_same_run, make_config, stop_after, train
+from helpers.runs import make_config
 from xcit_dense import XCiTClassifier
 from xcit_dense.config.check import check_paramwise
 from xcit_dense.config.check.parts import check_parts
 from xcit_dense.errors import ConfigError
 from xcit_dense.train import build_runner
-from xcit_dense.train.resuming import states_of
-from xcit_dense.train.startup import describe_run
+from xcit_dense.train.hooks import step_together
+
+
+class OtherAdam(torch.optim.Adam):
+    """May write anything into its groups."""
 
 
 class Detector(nn.Module):
@@ -108,111 +109,28 @@ def test_the_check_of_the_config_knows_it():
     assert 'layer_decay_rate' in other and 'DefaultOptimWrapperConstructor' in other
 
 
-def test_states_are_kept_by_name_and_in_order():
-    several = [SimpleNamespace(state_dict=lambda step=step: dict(step=step)) for step in (1, 2, 3)]
-    assert states_of(several) == [dict(step=1), dict(step=2), dict(step=3)]
-    assert states_of(dict(one=several[:2], other=several[2:], none=[])) == dict(
-        one=[dict(step=1), dict(step=2)], other=[dict(step=3)], none=[])
-
-
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
 class TwoOptimizers:
-    """One for the backbone, another for the rest, with other rates and states."""
 
     def __init__(self, optim_wrapper_cfg, paramwise_cfg=None):
-        self.counts = optim_wrapper_cfg['accumulative_counts']
+        pass
 
     def __call__(self, model):
-        parts = dict(backbone=[], rest=[])
-        for name, parameter in model.named_parameters():
-            parts['backbone' if name.startswith('backbone.') else 'rest'].append(parameter)
-        adam = torch.optim.AdamW(parts['backbone'], lr=1e-3, weight_decay=0.1)
-        sgd = torch.optim.SGD(parts['rest'], lr=1e-2, momentum=0.9)
-        return OptimWrapperDict(backbone=OptimWrapper(adam, accumulative_counts=self.counts[0]),
-                                rest=OptimWrapper(sgd, accumulative_counts=self.counts[1]))
+        return OptimWrapperDict(one=OptimWrapper(torch.optim.SGD(model.parameters(), lr=1.)))
 
 
-class StepBoth(Hook):
-    """Let the model train with both, as one made for it would, and note the rates of every iteration."""
-
-    def __init__(self):
-        self.rates, self.block = [], ''
-
-    def before_train(self, runner):
-        model = runner.model
-
-        def step(data, optim_wrapper):
-            loss, logs = model.parse_losses(model(**model.data_preprocessor(data, True), mode='loss'))
-            optim_wrapper['backbone'].backward(loss, retain_graph=True)
-            optim_wrapper['rest'].backward(loss)
-            for wrapper in optim_wrapper.values():
-                if wrapper.should_update():
-                    wrapper.step()
-                    wrapper.zero_grad()
-            return logs
-
-        model.train_step = step
-
-    def after_train_iter(self, runner, *_, **__):
-        self.block = self.block or describe_run(runner)
-        self.rates.append([wrapper.param_groups[0]['lr'] for wrapper in runner.optim_wrapper.values()])
+def test_several_optimizers_are_refused(demo_data, tmp_path):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'optim_wrapper.constructor': 'TwoOptimizers'})
+    with pytest.raises(ConfigError, match='several optimizers'):
+        build_runner(cfg).train()
 
 
-@pytest.fixture
-def config_of(demo_data, tmp_path):
-
-    def make(name, counts=(1, 1)):
-        cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path / name, **NO_VALIDATION)
-        cfg.optim_wrapper = dict(constructor='TwoOptimizers', type='OptimWrapper', optimizer=dict(type='SGD', lr=1.),
-                                 accumulative_counts=counts)
-        cfg.param_scheduler = dict(
-            backbone=[dict(type='LinearLR', start_factor=0.1, by_epoch=False, end=3),
-                      dict(type='StepLR', step_size=2, gamma=0.5, by_epoch=False)],
-            rest=[dict(type='ExponentialLR', gamma=0.5, by_epoch=False)])
-        return cfg
-
-    return make
-
-
-def test_a_run_starts_with_no_rule_that_matches_nothing(config_of):
-    cfg = config_of('run')
+def test_a_run_starts_with_no_rule_that_matches_nothing(demo_data, tmp_path):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
     cfg.optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=1.),
                              paramwise_cfg=dict(custom_keys={'gama1': dict(lr_mult=2)}))
     with pytest.raises(ConfigError, match='custom_keys.gama1'):
         build_runner(cfg).train()
-
-
-@pytest.mark.parametrize('stop, counts, waiting', (
-    pytest.param(1, (2, 3), {True, False}, marks=pytest.mark.slow), (3, (2, 1), {True})))
-def test_both_optimizers_and_all_schedulers_go_on(stop, counts, waiting, config_of):
-    """With the gradients that wait: those of both, or of the one that adds several iterations."""
-    hooks = [StepBoth() for _ in range(3)]
-    wanted = train(config_of('whole', counts), hooks[0])
-    saved = stop_after(stop, cfg := config_of('run', counts), hooks[1])
-    steps = {name: [state['last_step'] for state in states] for name, states in saved['param_schedulers'].items()}
-    assert steps == dict(backbone=[min(stop, 2), stop], rest=[stop])  # the first has an end
-    assert saved['training']['loops'][0]['steps'] == dict(backbone=stop, rest=stop)
-    assert {name.startswith('backbone.') for name in saved['training']['gradients']} == waiting
-    assert all(bool(saved['optimizer'][name]['state']) == (stop == 3) for name in ('backbone', 'rest'))
-    assert_same_run(train(cfg, hooks[2], resume=True), wanted)
-    assert hooks[1].rates + hooks[2].rates == hooks[0].rates
-    assert [rest for _, rest in hooks[0].rates] == pytest.approx([1e-2, 5e-3, 2.5e-3, 1.25e-3])
-    assert [backbone for backbone, _ in hooks[0].rates] == pytest.approx([1e-4, 5.5e-4, 5e-4, 5e-4])
-    # the block at the start describes both
-    block = dict(re.split('  +', line, maxsplit=1) for line in hooks[0].block.splitlines())
-    assert 'backbone 0.001; rest 0.01' in block['learning rate']
-    assert 'LinearLR, StepLR, ExponentialLR' in block['schedule']
-    trained, decayed, plain = (int(re.search(pattern, block['parameters'])[1].replace(',', '')) for pattern in (
-        r': ([\d,]+) trained', r'([\d,]+) of them with', r'and ([\d,]+) without'))
-    assert trained == decayed + plain and min(decayed, plain) > 0
-
-
-def test_rates_of_all_are_scaled(config_of):
-    cfg = config_of('run')
-    cfg.auto_scale_lr = dict(enable=True, base_batch_size=8)  # the batch has 2
-    train(cfg, hook := StepBoth())
-    assert hook.rates[0] == pytest.approx([1e-4 / 4, 1e-2 / 4])
-    assert 'backbone 0.00025; rest 0.0025; scaled by 0.25' in hook.block
 
 
 @pytest.mark.parametrize('backbone', (0., 0.5, 1.))
@@ -228,3 +146,33 @@ def test_rates_of_one_are_scaled_where_parts_have_the_rate_0(backbone, demo_data
         rates = sorted({group['lr'] for group in wrapper.optimizer.param_groups})
         assert rates == pytest.approx(sorted({rate * scale * backbone, rate * scale}))
         assert wrapper.get_lr()['base_lr'] == pytest.approx([rate * scale])
+
+
+@pytest.mark.parametrize(('optimizer', 'groups'), [
+    (dict(type='AdamW', foreach=True), 3), (dict(type='Adam', betas=[0.8, 0.9]), 3),
+    (dict(type='SGD', momentum=0.9, foreach=True), 3), (dict(type=OtherAdam), None)],
+    ids=('AdamW', 'Adam', 'SGD', 'other'))
+def test_equal_parameters_step_together_to_the_same_bits(optimizer, groups):
+    """Within a step there are three groups (a higher rate, no decay, the rest), else those of mmengine."""
+    rules = dict(norm_decay_mult=0., custom_keys={'head.0': dict(lr_mult=10.)})
+    models, counts = [], []
+    for together in (False, True):
+        torch.manual_seed(0)
+        models.append(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4)))
+        models[-1].head = nn.Sequential(nn.Linear(4, 2), nn.LayerNorm(2))
+        cfg = Config(dict(type='OptimWrapper', optimizer=dict(optimizer, lr=0.01, weight_decay=0.1),
+                          paramwise_cfg=rules))._cfg_dict
+        wrapper = build_optim_wrapper(models[-1], cfg)
+        own = wrapper.optimizer.param_groups
+        if together:
+            step_together(wrapper)
+            step_together(wrapper)  # as in a resumed run, which builds its optimizer twice
+            wrapper.optimizer.register_step_pre_hook(lambda each, *_: counts.append(len(each.param_groups)))
+        for step in range(3):
+            own[0]['lr'] = 0.01 * (step + 1)  # a schedule changes one of them: from then on it is a group by itself
+            for parameter in models[-1].parameters():
+                parameter.grad = torch.randn_like(parameter)
+            wrapper.step()
+        assert wrapper.optimizer.param_groups is own and len(own) == len(list(models[-1].parameters()))
+    assert all(torch.equal(a, b) for a, b in zip(*(model.parameters() for model in models), strict=True))
+    assert counts == ([groups, groups + 1, groups + 1] if groups else [len(own)] * 3)

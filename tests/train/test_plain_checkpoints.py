@@ -132,9 +132,3 @@ def test_arrays_and_tensors_of_any_form_come_back(tmp_path):
 def test_what_has_no_plain_form_is_left_out(value, tmp_path, capsys):
     left = stored(dict(b=value, c=1), tmp_path)
     assert left.pop('c') == 1 and not left.get('b') and 'a.b' in capsys.readouterr().out
-
-
-@pytest.mark.parametrize('value', ({'xcit_dense.kind': 'history'}, {'xcit_dense.kind': ['array']},
-                                   {'xcit_dense.kind': 'array', 'data': 1}, {'xcit_dense.kind': 'other'}))
-def test_what_only_looks_like_ours_stays(value):
-    assert from_plain([value]) == [value]

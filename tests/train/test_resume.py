@@ -201,7 +201,7 @@ def test_nothing_is_read_that_was_trained(demo_data, tmp_path):
     class Count(Hook):
 
         def before_train(self, runner):
-            dataset = runner.train_dataloader.dataset.inner.inner
+            dataset = runner.train_dataloader.dataset.inner
             read = type(dataset).__getitem__
             dataset.__class__ = type('Counted', (type(dataset), ), dict(
                 __getitem__=lambda self, i: reads.append(i) or read(self, i)))
@@ -289,10 +289,12 @@ def test_resuming_with_another_number_of_processes_is_said(count, trained_segmen
 
 def test_waiting_gradients_of_other_processes_are_averaged():
     layer = torch.nn.Linear(1, 1)
-    runner = SimpleNamespace(model=layer, hooks=[], train_loop=SimpleNamespace(load_state_dict=dict))
+    runner = SimpleNamespace(model=layer, hooks=[], train_loop=SimpleNamespace(load_state_dict=dict),
+                             train_dataloader=SimpleNamespace(dataset=[]))
     weight, bias = ([torch.full_like(parameter, value) for value in values]
                     for parameter, values in ((layer.weight, (1, 3)), (layer.bias, (5, ))))
-    restore_training(runner, dict(loops=[{}], gradients=dict(weight=weight, bias=bias), early_stopping=[]))
+    state = dict(loops=[{}], gradients=dict(weight=weight, bias=bias), early_stopping=[], samples=0)
+    restore_training(runner, state, 'a.pth')
     assert layer.weight.grad == 2 and layer.bias.grad == 5
 
 

@@ -145,7 +145,3 @@ def test_a_look_that_fails_stops_no_training(started, monkeypatch):
     monkeypatch.setattr(startup, 'look', lambda *args: 1 / 0)
     _, _, log = started()
     assert 'division by zero' in log and '\nversions ' in log and '\nlabels ' not in log
-
-
-def test_a_loop_of_the_users_own_may_have_no_epochs_and_no_validation():
-    assert startup._schedule(SimpleNamespace(train_loop=object(), param_schedulers=None)) == 'length set by object'

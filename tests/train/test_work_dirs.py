@@ -223,13 +223,13 @@ def test_checkpoints_of_any_name_are_found_kept_and_replaced(template, demo_data
 
 def test_checkpoints_of_mmengine_are_found_by_the_pointer(tmp_path):
     """Also in a folder that was moved, and where the newest was deleted."""
-    for name in ('ep1.pt', 'ep2.pt', 'notes.txt'):
+    for name in ('ep1.pth', 'ep2.pth', 'notes.txt'):
         torch.save({}, tmp_path / name)
-    os.utime(tmp_path / 'ep1.pt', (1, 1))  # times of files have steps
-    for pointer in ('/gone/run/ep2.pt', 'work_dirs/run/ep2.pt', '/gone/run/ep7.pt'):
+    os.utime(tmp_path / 'ep1.pth', (1, 1))  # times of files have steps
+    for pointer in ('/gone/run/ep2.pth', 'work_dirs/run/ep2.pth', '/gone/run/ep7.pth'):
         (tmp_path / 'last_checkpoint').write_text(pointer)
-        assert checkpoints_in(tmp_path) == [tmp_path / 'ep1.pt', tmp_path / 'ep2.pt'], pointer
-        assert newest_checkpoint(tmp_path) == tmp_path / 'ep2.pt', pointer
+        assert checkpoints_in(tmp_path) == [tmp_path / 'ep1.pth', tmp_path / 'ep2.pth'], pointer
+        assert newest_checkpoint(tmp_path) == tmp_path / 'ep2.pth', pointer
 
 
 @pytest.mark.parametrize('template, placed', (

@@ -1,19 +1,18 @@
-"""Weights of every project and layout, strictly: other projects' own models, PASSL's files, published files."""
-import pickle
+"""Weights of every project and layout, strictly: other projects' own models, published files."""
 import re
 from functools import lru_cache
 
-import numpy as np
 import pytest
 import torch
 from mmengine.registry import DefaultScope
 
-from helpers.models import assert_equal, build, official_state, prefixed, randomise, relative_error, save
+from helpers.models import assert_equal, official_state, prefixed, randomise, relative_error, save
 from helpers.paths import ROOT
-from helpers.weight_files import assert_same_tensors, classifier, passl_state, rejects, values, without
+from helpers.recipes import FAMILIES, PASSL
+from helpers.weight_files import assert_same_tensors, classifier, values, without
 from xcit_dense import XCiTClassifier, get_arch
 from xcit_dense.archs import SIZES
-from xcit_dense.weights import load_backbone, load_classifier, load_model, read_checkpoint
+from xcit_dense.weights import load_classifier, load_model, read_checkpoint
 from xcit_dense.weights.convert import convert
 from xcit_dense.weights.layouts import Contents
 from xcit_dense.weights.zoo import WEIGHTS
@@ -61,45 +60,7 @@ def test_their_files_come_back_bit_for_bit(tmp_path, make, target):
     assert_same_tensors(again.get('state_dict', again), state)
 
 
-class PaddleTensor:
-    """How PaddlePaddle pickles a tensor inside nested containers."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def __reduce__(self):
-        return tuple, (('linear_0.w_0', self.value), )
-
-
-@pytest.mark.parametrize('protocol', (2, 3, 4))
-@pytest.mark.parametrize('wrap', (
-    lambda s: {**s, 'StructuredToParameterName@@': dict.fromkeys(s, 'linear_0.w_0')},
-    lambda s: {**prefixed({'stem.conv._mean': np.zeros(3), 'head.fc.weight': np.zeros((3, 2))}, 'Teacher.'),
-               **prefixed(s, 'Student.')},
-    lambda s: {'epoch': 3, 'state_dict': {n: PaddleTensor(v) for n, v in s.items()}},
-), ids=('published', 'distilled', 'training'))
-def test_passl_files(tmp_path, wrap, protocol):
-    state = official_state()
-    path = tmp_path / 'xcit.pdparams'
-    path.write_bytes(pickle.dumps(wrap(passl_state(state)), protocol))
-    model = build()
-    load_backbone(model, path)
-    assert all(torch.equal(model.state_dict()[n], v) for n, v in state.items()
-               if n in model.state_dict() and not n.endswith('num_batches_tracked'))
-    convert(path, tmp_path / 'official.pth', 'official')
-    assert_equal(read_checkpoint(tmp_path / 'official.pth')['model'],
-                 {n: v for n, v in state.items() if not n.endswith('num_batches_tracked')})
-
-
-def test_a_weight_of_too_many_dimensions_is_of_another_shape_not_turned(tmp_path):
-    state = passl_state(official_state()) | {'backbone.blocks.0.mlp.fc1.weight': np.zeros((2, 3, 4), np.float32)}
-    path = tmp_path / 'xcit.pdparams'
-    path.write_bytes(pickle.dumps(state))
-    with rejects('blocks.0.mlp.fc1.weight (2, 3, 4)', '(128, 32)'):
-        load_backbone(build(), path)
-
-
-PUBLISHED = [name for name, weights in WEIGHTS.items() if {'top1', 'knn'} & weights.published.keys()]
+PUBLISHED = [name for name in WEIGHTS if not name.startswith(FAMILIES)]
 
 
 @lru_cache(1)
@@ -136,21 +97,17 @@ def test_there_are_46_published_files():
     assert len(PUBLISHED) == 46 and sum(name.endswith('dino') for name in PUBLISHED) == 4
 
 
-@pytest.mark.parametrize('target', ('official', 'timm', 'mmpretrain', 'PASSL'))
+@pytest.mark.parametrize('target', ('official', 'timm', 'mmpretrain'))
 def test_every_layout_loads(tmp_path, target):
     """Into a classifier, and into the whole model of a test."""
     state, path = official_state(), tmp_path / 'other.pth'
-    if target == 'PASSL':
-        path.write_bytes(pickle.dumps(passl_state(state)))
-    else:
-        convert(save(tmp_path / 'in1k.pth', {'model': state}), path, target)
+    convert(save(tmp_path / 'in1k.pth', {'model': state}), path, target)
     model, whole = classifier(), torch.nn.Module()
     whole.backbone = classifier()
     load_classifier(model, path)
     load_model(whole, read_checkpoint(path), 'other.pth')
     for found in (model, whole.backbone):
-        assert all(torch.equal(value, state[name]) for name, value in found.state_dict().items()
-                   if target != 'PASSL' or not name.endswith('num_batches_tracked'))
+        assert all(torch.equal(value, state[name]) for name, value in found.state_dict().items())
 
 
 def test_a_run_gives_a_start(tmp_path):
@@ -190,5 +147,4 @@ def test_figures_of_passl_are_those_of_the_reference():
     for size, *columns in rows:
         for patch, column in zip((8, 16), columns, strict=True):
             top1, top5, _ = map(float, column.split('/'))
-            published = WEIGHTS[f'{size.replace(" ", "_")}_p{patch}_224'].published
-            assert (published['passl_top1'], published['passl_top5']) == (top1, top5)
+            assert PASSL[f'{size.replace(" ", "_")}_p{patch}'] == (top1, top5)

@@ -19,7 +19,7 @@ from xcit_dense.config.loading import load_config
 from xcit_dense.errors import CheckpointError
 from xcit_dense.weights import classes_of_checkpoint, load_backbone, load_classifier, load_model, read_checkpoint
 from xcit_dense.weights.convert import convert, from_official
-from xcit_dense.weights.layouts import LAYOUTS
+from xcit_dense.weights.layouts import LAYOUTS, Contents
 
 
 def test_a_file_of_another_arch_is_said_with_what_takes_it(tmp_path):
@@ -84,7 +84,7 @@ def test_safetensors_load_and_say_what_is_missing_without_the_package(tmp_path, 
     load_backbone(model, path)
     assert_equal(values(model), state)
     monkeypatch.setitem(sys.modules, 'safetensors', None)
-    with pytest.raises(CheckpointError, match='pip install safetensors'):
+    with pytest.raises(CheckpointError, match='cannot read .* of safetensors'):
         read_checkpoint(path)
 
 
@@ -249,11 +249,11 @@ def load_whole(model, path):
     (lambda v: v * float('nan'), 'NaN'),
     (lambda v: v.index_fill(0, torch.tensor([1]), float('nan')), 'NaN'),
     (lambda v: v.index_fill(0, torch.tensor([1]), -float('inf')), 'infinite'),
-    (lambda v: v.to_sparse(), 'sparse'),
-    (lambda v: torch.quantize_per_tensor(v, 0.1, 0, torch.qint8), 'quantised'),
-    (lambda v: v.to('meta'), 'without data'),
-    (lambda v: v.to_sparse_csr() if v.dim() == 2 else v.to_sparse(), 'sparse'),
-    (lambda v: torch.nested.nested_tensor([v, v]), 'nested'),
+    (lambda v: v.to_sparse(), 'not dense'),
+    (lambda v: torch.quantize_per_tensor(v, 0.1, 0, torch.qint8), 'not dense'),
+    (lambda v: v.to('meta'), 'not dense'),
+    (lambda v: v.to_sparse_csr() if v.dim() == 2 else v.to_sparse(), 'not dense'),
+    (lambda v: torch.nested.nested_tensor([v, v]), 'not dense'),
 ))
 @pytest.mark.parametrize('load', (load_backbone, load_whole))
 def test_tensors_that_are_no_weights_change_nothing(load, change, words, tmp_path):
@@ -261,7 +261,7 @@ def test_tensors_that_are_no_weights_change_nothing(load, change, words, tmp_pat
     state = {n: v for n, v in dense_state().items() if v.dtype == torch.float32}
     name = list(state)[-1]
     path, model = save(tmp_path / 'odd.pth', {**state, name: change(state[name])}), build()
-    with rejects(path, f'{name}: {words}', model=model):
+    with rejects(path, name, words, model=model):
         load(model, path)
 
 
@@ -285,7 +285,7 @@ BACKBONE, CLASSIFIER, DINO = (build, load_backbone, None), (classifier, load_cla
     ((BACKBONE, ), put('extra', 1), ('unknown', 'extra')),
     ((BACKBONE, ), put('fpn2.0.weight', 32, 32, 2, 2), ('missing', 'fpn1.0.weight')),
     (DINO, lambda s: s['blocks.0.gamma1'].fill_(torch.nan), ('blocks.0.gamma1: NaN', )),
-    (DINO, lambda s: s.update({'blocks.0.gamma1': torch.zeros(32).to_sparse()}), ('blocks.0.gamma1: sparse', )),
+    (DINO, lambda s: s.update({'blocks.0.gamma1': torch.zeros(32).to_sparse()}), ('not dense', 'blocks.0.gamma1')),
     ((CLASSIFIER, ), remove('cls_token'), ('1 missing', 'cls_token')),
     ((CLASSIFIER, ), remove('norm.weight'), ('norm.weight', )),
     ((CLASSIFIER, ), remove('head.weight'), ('1 missing', 'head.weight')),
@@ -344,25 +344,12 @@ def test_statistics_are_possible(tmp_path, kind, value, words):
 
 @pytest.mark.parametrize('name', ('blocks.0.mlp.fc1.weight', 'head.weight'))
 def test_sparse_tensors_of_layouts_that_transpose(name, tmp_path):
-    state, _ = from_official(official_state(), {}, LAYOUTS['dense'])
+    state, _ = from_official(Contents('official', official_state(), {}), LAYOUTS['dense'])
     state |= {n: v for n, v in official_state().items() if n.startswith('head')}
     path = save(tmp_path / 'odd.pth', {n.replace('running_mean', '_mean'): v.to_sparse() if n.endswith(name) else v
                                        for n, v in state.items()})
-    with rejects(f'{name}: sparse'):
+    with rejects('not dense', name):
         load_backbone(build(), path)
-
-
-@pytest.mark.parametrize('layout, doubled', (
-    ('timm', ('pos_embeder.token_projection.weight', 'pos_embed.token_projection.weight')),
-    ('mmpretrain', ('xca_layers.0.ffn.layers.1.bias', 'xca_layers.0.mlp.fc2.bias')),
-))
-def test_two_names_of_one_tensor_are_refused(layout, doubled, tmp_path):
-    state, _ = from_official(dense_state(), {}, LAYOUTS[layout])
-    state = {n.removeprefix('backbone.'): v for n, v in state.items()}
-    present = next(name for name in doubled if name in state)
-    state |= {name: state[present] + 1 for name in doubled if name != present}
-    with rejects(*doubled, 'two.pth'):
-        load_backbone(build(), save(tmp_path / 'two.pth', state))
 
 
 def test_what_a_user_allows_torch_to_read_stays_allowed(tmp_path):

@@ -1,6 +1,5 @@
 """The machine that a number was measured on, and its memory."""
 import platform
-import resource
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,22 +14,16 @@ def describe_machine():
     if torch.cuda.is_available():
         device = torch.cuda.get_device_name()
     else:
-        names = [line.split(':')[1].strip() for line in Path('/proc/cpuinfo').read_text().splitlines()
-                 if line.startswith('model name')] if Path('/proc/cpuinfo').exists() else [platform.processor()]
-        device = f'{names[0]}, {counted(torch.get_num_threads(), "threads")}'
+        device = f'{_of_cpu("model name") or platform.processor()}, {counted(torch.get_num_threads(), "threads")}'
     return dict(device=device, torch=torch.__version__, python=platform.python_version())
 
 
 def has_bfloat16(device) -> bool:
-    """Whether a device multiplies in bfloat16: a CPU with AVX512-BF16 or AMX, a GPU if torch reports it."""
+    """Whether a device multiplies in bfloat16: a CPU with AVX512-BF16 or AMX, an Nvidia or AMD GPU that reports it."""
     device = torch.device(device)
     if device.type == 'cpu':
-        return bool({'avx512_bf16', 'amx_bf16'} & _flags_of_cpu())
-    if not torch.amp.is_autocast_available(device.type):
-        return False
-    if device.type == 'cuda':
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    return bool(getattr(getattr(torch, device.type, None), 'is_bf16_supported', lambda: False)())
+        return bool({'avx512_bf16', 'amx_bf16'} & {*_of_cpu('flags').split()})
+    return device.type == 'cuda' and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def can_use_bfloat16(device) -> bool:
@@ -38,36 +31,22 @@ def can_use_bfloat16(device) -> bool:
     device = torch.device(device)
     if has_bfloat16(device):
         return True
-    name = torch.cuda.get_device_name(device) if device.type == 'cuda' else (
-        f'this processor ({platform.machine()})' if device.type == 'cpu' else f'the device {device}')
+    name = torch.cuda.get_device_name(device) if device.type == 'cuda' else f'the device {device}'
     print_log(f'{name} does not support bfloat16, and emulation would be slower than float32: the model runs in '
               'float32', logger='current')
     return False
 
 
-def _flags_of_cpu() -> set:
-    """Return the flags of the processor, as Linux names them."""
+def _of_cpu(name) -> str:
+    """Return what Linux knows of the first processor, such as its ``model name``; '' if it does not."""
     file = Path('/proc/cpuinfo')
     lines = file.read_text().splitlines() if file.exists() else []
-    return set(next((line.partition(':')[2].split() for line in lines if line.startswith('flags')), ()))
-
-
-def own_memory():
-    """Return the memory that this process holds now, in bytes. Linux only."""
-    return kib(Path('/proc/self/status'), 'VmRSS')
+    return next((line.partition(':')[2].strip() for line in lines if line.startswith(name)), '')
 
 
 def own_peak_memory():
-    """Return the most memory that this process has held, in bytes."""
-    status = Path('/proc/self/status')
-    if status.exists():
-        return kib(status, 'VmHWM')  # not ru_maxrss: a new process inherits the peak of its parent
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in bytes on macOS
-
-
-def available_memory():
-    """Return the memory that no process needs, in bytes. Linux only."""
-    return kib(Path('/proc/meminfo'), 'MemAvailable')
+    """Return the most memory that this process has held, in bytes. Linux only."""
+    return kib(Path('/proc/self/status'), 'VmHWM')  # not ru_maxrss: a new process inherits the peak of its parent
 
 
 def kib(file, name):

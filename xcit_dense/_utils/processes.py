@@ -30,11 +30,6 @@ def is_first_of_any_launcher() -> bool:
     return all(map(is_first_process, _RANKS))
 
 
-def is_first_of_machine() -> bool:
-    """Whether this is the first process of its machine, which may share no disk with other machines."""
-    return int(os.environ.get('LOCAL_RANK', 0)) == 0  # set by the launcher, before the process group exists
-
-
 def run_on_first(function, *args):
     """Call a function on the first process. The others wait and get None, or raise the same `XCiTDenseError`."""
     result, failed = None, [None]

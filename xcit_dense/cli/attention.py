@@ -1,7 +1,5 @@
 """Draw what a model looks at: attention maps of a classifier; components and levels of a dense model."""
-from argparse import ArgumentTypeError
-
-from .common import Parser, add_shared, run_tool
+from .common import Parser, add_shared, positive, run_tool
 
 
 def main(argv=None):
@@ -20,16 +18,10 @@ def main(argv=None):
     parser.add_argument('--block', type=int, nargs='+', metavar='N',
                         help='numbers of blocks, from 1: class-attention blocks for attention (default: both), XCA '
                         'blocks for components (default: those that feed the pyramid)')
-    parser.add_argument('--size', type=_read_size, metavar='PIXELS',
+    parser.add_argument('--size', type=positive, metavar='PIXELS',
                         help='resize the shorter side of images (default: keep their size)')
     add_shared(parser, 'config', 'overwrite')
     run_tool(_run, parser.parse_args(argv))
-
-
-def _read_size(text):
-    if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f'must be a number of pixels, at least 1, got {text}')
-    return int(text)
 
 
 def _run(args):

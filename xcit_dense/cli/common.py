@@ -2,6 +2,7 @@
 
 Nothing here or at the top of a tool imports torch or a framework, so that --help is fast.
 """
+import errno
 import gc
 import os
 import re
@@ -11,12 +12,14 @@ from argparse import ArgumentParser, ArgumentTypeError
 from dataclasses import fields
 from math import isfinite
 
-from .._utils.interrupts import stop_as_usual
-from .._utils.text import did_you_mean, nearest
+from .. import register, stop_as_usual
+from .._utils.text import nearest
 from ..errors import ConfigError, Stopped, XCiTDenseError
 
+#: Errors of writing that a user can mend.
+_NO_ROOM = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS
 #: Warnings of mmseg about how it calls itself.
-_ABOUT_ITSELF = '``build_loss`` would be deprecated', 'Default ``avg_non_ignore`` is False'
+_ABOUT_ITSELF = '``build_loss`` would be deprecated|Default ``avg_non_ignore`` is False'
 
 
 class Parser(ArgumentParser):
@@ -39,15 +42,10 @@ class Parser(ArgumentParser):
         for word in re.findall(r'--[\w-]+', message.partition('unrecognized arguments: ')[2]):
             if meant := nearest(word, known):
                 message += f'; did you mean {meant[0]} instead of {word}?'
-        for option, swallows in (('--cfg-options', lambda word: '=' not in word), ('--log', _is_config)):
-            words = self._words[self._words.index(option) + 1:] if option in self._words else []
-            if 'required: ' in message and (swallowed := [word for word in words if swallows(word)]):
-                message += f'. {option} reads every word after it, including {swallowed[0]}: put CONFIG before it'
+        words = self._words[self._words.index('--cfg-options') + 1:] if '--cfg-options' in self._words else []
+        if 'required: ' in message and (swallowed := [word for word in words if '=' not in word]):
+            message += f'. --cfg-options reads every word after it, including {swallowed[0]}: put CONFIG before it'
         super().error(message)
-
-
-def _is_config(word):
-    return word.endswith('.py') or '_' in word and not word.startswith('-')
 
 
 def usage_of(parser) -> str:
@@ -73,8 +71,7 @@ def run_tool(run, args):
     """
     code = 0
     try:
-        for words in _ABOUT_ITSELF:
-            warnings.filterwarnings('ignore', words, module='mmseg')
+        warnings.filterwarnings('ignore', _ABOUT_ITSELF, module='mmseg')
         use_device(getattr(args, 'device', None), getattr(args, 'launcher', 'none'))
         stop_as_usual()
         if 'cfg_options' in args:
@@ -86,6 +83,11 @@ def run_tool(run, args):
         code = 128 + stopped.number
     except XCiTDenseError as error:
         sys.exit(f'error: {error}')
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        sys.exit(f'error: cannot write {error.filename or "the results"}: {error.strerror}. Free disk space, or give '
+                 'another folder')
     except KeyboardInterrupt:
         hint = '; --resume continues from the last checkpoint, if there is one' if 'resume' in args else ''
         print(f'stopped{hint}', file=sys.stderr)
@@ -111,7 +113,6 @@ def use_device(name: str | None, launcher: str = 'none'):
     if name == 'cpu' or number:
         chosen = [number] if number and not seen else seen[int(number):][:1] if number else []
         os.environ['CUDA_VISIBLE_DEVICES'] = ''.join(chosen) or '-1'
-    from .. import register
     if not register.cache_info().currsize:  # what is imported stays: searching it for garbage takes seconds
         gc.disable()
         register()
@@ -160,7 +161,7 @@ def add_data_options(parser: ArgumentParser):
         group.add_argument(f'--{part}-images', metavar='DIR', help=f'folder of the {words} images')
         group.add_argument(f'--{part}-annotations', metavar='PATH', help=f'annotation file of the {words} images, or '
                            'folder of their label maps')
-    # the default is VAL_SHARE of data/layouts/derived.py, which is slow to import
+    # the default is VAL_SHARE of annotations/derived.py, which is slow to import
     group.add_argument('--val-share', type=finite, metavar='SHARE', help='share of the images to hold out for '
                        'validation if the data has no validation part, the same images in every run (default: 0.2)')
     group.add_argument('--palette', metavar='FILE', help='segmentation: names and colours of the classes, for label '
@@ -175,9 +176,9 @@ def add_settings_options(parser: ArgumentParser):
                                       'schedule, learning rate. The log shows what was changed.')
     add_shared(group, 'image-size')
     length = group.add_mutually_exclusive_group()
-    length.add_argument('--epochs', type=int, metavar='N', help='length of the training; the schedule is scaled. '
+    length.add_argument('--epochs', type=positive, metavar='N', help='length of the training; the schedule is scaled. '
                         'Converted for segmentation configs, which count iterations')
-    length.add_argument('--iterations', type=int, metavar='N', help='the same, in iterations. Converted to whole '
+    length.add_argument('--iterations', type=positive, metavar='N', help='the same, in iterations. Converted to whole '
                         'epochs for the other configs, which count those')
     length.add_argument('--minutes', type=finite, metavar='N', help='the longest training that takes N minutes on this '
                         'machine, from the start of the command to its end; measured before it begins')
@@ -190,7 +191,7 @@ def add_settings_options(parser: ArgumentParser):
 
 def data_options(args) -> dict:
     """Return the values of `add_data_options` as arguments of `load_config`."""
-    from ..data.layouts import DataOptions
+    from ..annotations import DataOptions
     return dict(data_root=args.data_root, data=_values(args, DataOptions))
 
 
@@ -258,13 +259,6 @@ def finite(text: str) -> float:
     except ValueError:
         pass
     raise ArgumentTypeError(f'must be a number, got {text!r}')
-
-
-def check_choices(option: str, values, known):
-    """Raise `ConfigError` unless all values of an option are known; for choices that need torch to be listed."""
-    for value in values:
-        if value not in known:
-            raise ConfigError(f'{option} accepts {", ".join(known)}; got {value!r}{did_you_mean(value, known)}')
 
 
 def set_run_options(cfg, args):

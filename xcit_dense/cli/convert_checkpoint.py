@@ -1,9 +1,9 @@
 """Convert XCiT weights between layouts (the authors', dense models, timm, mmpretrain), or describe a file.
 
-The layout of IN is recognised, including PASSL's .pdparams and wrapped weights (data parallel, averages). One model is
-taken out of a file that holds several (distillation, DINO, EMA).
+The layout of IN is recognised, including wrapped weights (data parallel, averages). One model is taken out of a file
+that holds several (distillation, DINO, EMA).
 """
-from .common import Parser, add_shared, check_choices, run_tool
+from .common import Parser, add_shared, run_tool
 
 
 def main(argv=None):
@@ -12,7 +12,8 @@ def main(argv=None):
     parser.add_argument('source', metavar='IN', help='a path, a URL, a work dir (its best checkpoint), or '
                         'xcit://NAME from docs/models.md')
     parser.add_argument('out', nargs='?', metavar='OUT', help='file to write: .pth, .pt, .bin or .safetensors')
-    parser.add_argument('--to', metavar='LAYOUT', help='layout of OUT: dense, official, timm or mmpretrain')
+    parser.add_argument('--to', choices=('dense', 'official', 'timm', 'mmpretrain'), metavar='LAYOUT',
+                        help='layout of OUT: dense, official, timm or mmpretrain')
     parser.add_argument('--which', metavar='NAME', help='the model to convert if IN holds several: student, teacher, '
                         'ema (the average of the weights), or a key of the file; --inspect lists them. Default: the '
                         'evaluated one, and of DINO the teacher')
@@ -26,7 +27,6 @@ def main(argv=None):
 
 
 def _run(args):
-    from ..weights.convert import TARGETS, convert, inspect
-    check_choices('--to', [args.to] if args.to else [], TARGETS)
+    from ..weights.convert import convert, inspect
     print('\n'.join(inspect(args.source) if args.inspect else
                     convert(args.source, args.out, args.to, args.which, args.overwrite)))

@@ -54,21 +54,13 @@ def _run(args):
 def _lines(result, images):
     """Return what was measured as a table, with a row for each number."""
     training, machine = result['training'], result['machine']
-    losses = f'{training["losses"][0]:.3f} to {training["losses"][-1]:.3f}'
-    metrics = {name: f'{value:.3f}' for name, value in training['metrics'].items()}
-    parts = {
-        'Backbone, relative error against float64': {
-            name: f'{error:.1e}' for name, error in result['backbone_errors'].items()},
-        f'Training, {counted(training["iterations"], "iterations")}, batch size {training["batch_size"]}'
-        f'{", amp" if result["amp"] else ""}': {
-            'time': f'{training["seconds_per_iteration"]:.3g} s per iteration',
-            'peak memory': f'{training["peak_memory_gib"]:.1f} GiB', 'loss': losses}}
+    rows = {f'error of the backbone in {name}': f'{error:.1e}' for name, error in result['backbone_errors'].items()}
+    rows.update({'iteration': f'{training["seconds_per_iteration"]:.3g} s, with batches of {training["batch_size"]}',
+                 'peak memory': f'{training["peak_memory_gib"]:.1f} GiB',
+                 'loss': f'{training["losses"][0]:.3f} to {training["losses"][-1]:.3f}'})
     if training['seconds_per_image'] is not None:
-        parts[f'Evaluation, {counted(images, "images")}'] = {
-            'time': f'{training["seconds_per_image"]:.3g} s per image',
-            **(metrics or {'metrics': 'none: no object above the score threshold'})}
-    width = max(len(name) for rows in parts.values() for name in rows)
-    lines = [f'{machine["device"]}, torch {machine["torch"]}, {result["config"]}']
-    for title, rows in parts.items():
-        lines += [title, *(f'  {name:{width}}  {value}' for name, value in rows.items())]
-    return lines
+        rows[f'evaluation of {counted(images, "images")}'] = f'{training["seconds_per_image"]:.3g} s per image'
+    rows.update({name: f'{value:.3f}' for name, value in training['metrics'].items()})
+    width = max(map(len, rows))
+    return [f'{machine["device"]}, torch {machine["torch"]}, {result["config"]}{", amp" if result["amp"] else ""}',
+            *(f'{name:{width}}  {value}' for name, value in rows.items())]

@@ -1,6 +1,5 @@
 """Predict images: draw the predictions, write COCO results (detection) or label maps (segmentation)."""
 import sys
-from argparse import SUPPRESS
 
 from .common import Parser, add_config_options, add_shared, finite, run_tool
 
@@ -45,11 +44,7 @@ def main(argv=None):
     if not exported:
         add_shared(parser, 'image-size', 'device', 'dtype')
     add_shared(parser, 'runtime', 'overwrite')
-    if exported:
-        parser.add_argument('more', nargs='*', help=SUPPRESS)
     args = parser.parse_args(argv)
-    if exported and (args.__dict__.pop('more') or not args.checkpoint.lower().endswith('.onnx')):
-        parser.error(f'an exported file needs no CONFIG and must come first, got {args.checkpoint} before it')
     if args.runtime and not exported:
         parser.error('--runtime is only for exported files (.onnx); a checkpoint runs in torch')
     run_tool(_run, args)
@@ -86,7 +81,6 @@ def _run(args):
         print(predict_video(predictor, args.images, args.out, args.overwrite, args.frame_labels))
         return
     root, paths = find_sources(args.images, cfg)
-    predictor = build_predictor(cfg, checkpoint, args.score_thr, ids_from=args.ids_from, dtype=args.dtype, given=given)
-    if tiling:
-        predictor.reader = predictor.tiled_reader(tiling)
+    predictor = build_predictor(cfg, checkpoint, args.score_thr, args.ids_from, dtype=args.dtype, given=given,
+                                tiling=tiling)
     print(predict_files(predictor, root, paths, args.out, args.overwrite))

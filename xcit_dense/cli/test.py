@@ -1,7 +1,5 @@
 """Evaluate a checkpoint on the test data of a config and print its metrics."""
-import copy
 import logging
-from math import isnan
 from pathlib import Path
 
 from ..errors import ConfigError, DataError, MetricError
@@ -30,7 +28,7 @@ def main(argv=None):
     parser.add_argument('--show-dir', metavar='DIR', help='draw predictions next to the ground truth into DIR; '
                         'classifiers: the same as --report DIR')
     add_shared(parser, 'overwrite')
-    parser.add_argument('--at-least', nargs='+', default=[], metavar='METRIC=VALUE',
+    parser.add_argument('--at-least', type=minimum, nargs='+', default=[], metavar='METRIC=VALUE',
                         help='exit with code 1 if a metric is lower, for example coco/bbox_mAP=0.47 or mIoU=44')
     parser.add_argument('--tta', action='store_true', help='test-time augmentation: predict each image flipped and at '
                         'several scales, and merge the predictions')
@@ -38,11 +36,8 @@ def main(argv=None):
                         'COCO metrics; hotcoco computes the same figures in much less time and memory, and needs pip '
                         'install hotcoco (default: pycocotools)')
     add_shared(parser, 'image-size', 'batch-size', 'workers', 'device', 'dtype', 'runtime')
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument('--size', type=int, metavar='PIXELS', help='classifiers: side of the crop '
-                      '(default: that of the config)')
-    size.add_argument('--sizes', type=int, nargs='+', metavar='PIXELS', help='classifiers: test at each of these '
-                      'sizes, print a table, and write it to sizes.json and sizes.png in the work dir')
+    parser.add_argument('--size', type=int, metavar='PIXELS', help='classifiers: side of the crop (default: that of '
+                        'the config)')
     parser.add_argument('--crop-ratio', type=finite, metavar='SHARE', help='classifiers: side of the crop divided by '
                         'the shorter side of the image, which is resized to PIXELS / SHARE (default: that of the '
                         'config)')
@@ -60,6 +55,7 @@ def main(argv=None):
 
 
 def _run(args):
+    from ..annotations import folder_of_training
     from ..config import testing
     from ..config.fit.fitting import use_fit
     from ..config.image_size import compare_test_size
@@ -67,19 +63,15 @@ def _run(args):
     from ..config.settings import Settings
     from ..data.check import check_learned_alike, classified_data, warn_of_other_classes
     from ..data.classes import take_classes
-    from ..data.layouts import folder_of_training
-    from ..export.metadata import check_task, compare_with_config
     from ..predict.drawing import DrawingHook
-    from ..predict.models import as_checkpoint, is_exported, open_exported
+    from ..predict.models import check_task, compare_with_config, is_exported, meta_of, open_exported
     from ..report.hooks import ReportHook
-    from ..report.measure import test_at_sizes
-    from ..ssl.features import load_features
     from ..train.runner import build_runner
     from ..weights import fetch, read_checkpoint
     judged = '--knn' if args.knn else '--linear' if args.linear else None
     if Path(args.checkpoint).is_dir():
         args.checkpoint = str(fetch(args.checkpoint))  # so that everything names the file
-    exported, sizes, at_least = is_exported(args.checkpoint), args.sizes or [], [*map(_parse_minimum, args.at_least)]
+    exported = is_exported(args.checkpoint)
     _check_options(args, exported, judged)
     settings = Settings(args.image_size, batch_size=args.batch_size, workers=args.workers)
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.work_dir,
@@ -91,9 +83,7 @@ def _run(args):
     if missing := [name for name in ('test_dataloader', 'test_evaluator', 'test_cfg') if cfg.get(name) is None]:
         raise ConfigError(f'the config has no {", ".join(missing)}, so there is nothing to test. To test on the '
                           'validation data, set test_dataloader = val_dataloader and so on in your own config')
-    for size in sizes:  # impossible sizes are an error before the first test
-        testing.set_test_size(copy.deepcopy(cfg), size, args.crop_ratio)
-    if not sizes and (args.size, args.crop_ratio) != (None, None):
+    if (args.size, args.crop_ratio) != (None, None):
         testing.set_test_size(cfg, args.size, args.crop_ratio)
     set_run_options(cfg, args)
     loaders = testing.READ if judged else ('test_dataloader', )
@@ -102,10 +92,10 @@ def _run(args):
         check_learned_alike(cfg)
     # this reads the file once more, so a download is read only if it is needed
     needed = cfg.get('classes_from_data') or classified_data(cfg)
-    checkpoint = as_checkpoint(file) if exported else read_checkpoint(args.checkpoint) if (
-        needed or Path(args.checkpoint).exists()) else None
+    checkpoint = dict(state_dict={}, meta=dict(dataset_meta=meta_of(file))) if exported else read_checkpoint(
+        args.checkpoint) if needed or Path(args.checkpoint).exists() else None
     use_fit(cfg, checkpoint, given=(*(args.cfg_options or ()), *settings.options))
-    if not (args.size or sizes or args.image_size or args.crop_ratio):
+    if not (args.size or args.image_size or args.crop_ratio):
         compare_test_size(cfg, checkpoint, args.checkpoint)
     # features have no classes: those of the data are learned
     checkpoint = checkpoint if needed and not judged else None
@@ -117,17 +107,15 @@ def _run(args):
     _set_options(cfg, args, exported, judged)
     runner = build_runner(cfg)
     if judged:
+        from ..ssl.probes import load_features  # needs mmpretrain
         load_features(runner, args.checkpoint)
-    if sizes:
-        print(test_at_sizes(runner, sizes, args.crop_ratio, args.overwrite))
-        return
     try:
         metrics = runner.test()
     finally:
         for hook in runner.hooks:
             if isinstance(hook, (DrawingHook, ReportHook)):
                 hook.close()
-    _check_minima(metrics, at_least)
+    _check_minima(metrics, args.at_least)
 
 
 def _check_options(args, exported, judged):
@@ -137,13 +125,8 @@ def _check_options(args, exported, judged):
             (exported and (args.tta or judged or args.dtype != 'float32' or args.launcher != 'none'),
              '--tta, --knn, --linear, --dtype, --amp and --launcher are only for checkpoints: an exported file (.onnx) '
              'has a fixed type, may have a fixed image size, outputs no features and runs in one process'),
-            (args.sizes and (args.at_least or judged or args.show_dir or args.report is not None),
-             '--at-least, --report, --show-dir, --knn and --linear need a test at one size: give --size instead of '
-             '--sizes'),
-            (len(set(args.sizes or ())) < len(args.sizes or ()),
-             f'the values of --sizes must differ, got {" ".join(map(str, args.sizes or ()))}'),
-            (args.image_size and (args.size or args.sizes),
-             '--image-size, --size and --sizes set the same for a classifier: give only one of them')):
+            (args.image_size and args.size,
+             '--image-size and --size set the same for a classifier: give only one of them')):
         if wrong:
             raise ConfigError(reason)
 
@@ -158,9 +141,7 @@ def _check_data(cfg, loaders):
 
     from ..data.check import ERROR, check_before_test, check_beside
     from ..data.datasets import check_data
-    from ..data.evaluators import check_evaluators
     check_data(cfg, loaders=loaders)
-    check_evaluators(cfg, ('test_dataloader', ))
     beside = check_beside(cfg, loaders)
     if wrong := [found.sentence for found in beside if found.severity == ERROR]:
         raise DataError('\n'.join(wrong))
@@ -172,7 +153,7 @@ def _check_data(cfg, loaders):
 def _set_options(cfg, args, exported, judged):
     """Put what is tested, and what is written of it, into the config."""
     from ..config import options, testing
-    from ..tasks import task_of
+    from ..config.tasks import task_of
     from ..train.evaluation import set_fast_evaluation
     report, show_dir = args.report, args.show_dir
     if show_dir and task_of(cfg).predictor is None:  # nothing to draw into images
@@ -199,19 +180,10 @@ def _set_options(cfg, args, exported, judged):
         testing.set_tta(cfg)
 
 
-def _parse_minimum(text):
-    """Turn ``METRIC=VALUE`` into a name and a number.
-
-    Raises:
-        ConfigError: The text has another form.
-    """
+def minimum(text: str) -> tuple:
+    """Read ``METRIC=VALUE`` as a name and a number, as the type of an option."""
     name, _, value = text.partition('=')
-    try:
-        if not isnan(least := float(value)):
-            return name, least
-    except ValueError:
-        pass
-    raise ConfigError(f'--at-least accepts METRIC=VALUE with a number, got {text!r}')
+    return name, float(value)
 
 
 def _check_minima(metrics, minima):

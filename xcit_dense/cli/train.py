@@ -12,7 +12,6 @@ from .common import (
     add_run_options,
     add_settings_options,
     add_shared,
-    check_choices,
     data_options,
     positive,
     run_tool,
@@ -56,9 +55,9 @@ def main(argv=None):
                         'better one')
     parser.add_argument('--val-loss', action='store_true', help='also measure every loss on the validation data, in '
                         'the log and the curves; a validation takes about twice as long')
-    parser.add_argument('--log', nargs='+', default=[], metavar='NAME', help='also log to tensorboard, wandb or mlflow '
-                        '(several allowed): losses, metrics, learning rate, config, and pictures of some validation '
-                        'images with predictions')
+    parser.add_argument('--log', nargs='+', choices=('tensorboard', 'wandb', 'mlflow'), default=[], metavar='NAME',
+                        help='also log to tensorboard, wandb or mlflow (several allowed): losses, metrics, learning '
+                        'rate, config, and pictures of some validation images with predictions')
     run_tool(_run, parser.parse_args(argv))
 
 
@@ -69,20 +68,17 @@ def _run(args):
     if args.seed is not None:
         args.cfg_options['randomness.seed'] = args.seed
     from ..config import options
-    check_choices('--log', args.log, options.LOGGERS)
     options.check_loggers(args.log)
     from mmengine.logging import print_log
 
     from .._utils.processes import is_first_process
-    from ..config.check import explained
+    from ..annotations import folder_of_training
     from ..config.fit.fitting import fit, fits_itself, use_fit
     from ..config.loading import load_config
     from ..config.runner import is_ours
     from ..data.check import check_before_training
     from ..data.classes import take_classes
     from ..data.datasets import check_data
-    from ..data.evaluators import check_evaluators
-    from ..data.layouts import folder_of_training
     from ..report.hooks import close_loggers
     from ..ssl.teacher import check_teacher
     from ..train.minutes import set_minutes
@@ -104,7 +100,6 @@ def _run(args):
         check_work_dir(cfg, args.overwrite)
     check_teacher(cfg, resumed=bool(args.resume))
     check_data(cfg, ('train_dataloader', 'val_dataloader'), args.data_findings)
-    check_evaluators(cfg, ('val_dataloader', ), args.data_findings)
     check_before_training(cfg, args.data_findings)
     take_classes(cfg, on_findings=args.data_findings)
     ours = is_ours(cfg)
@@ -130,21 +125,20 @@ def _run(args):
         options.set_val_loss(cfg)
     if args.log:
         options.add_hook(cfg, 'LoggersHook', loggers=args.log)
-    with explained(cfg):
-        if args.minutes is not None and not cfg.get('resume'):
-            set_minutes(cfg, args.minutes, args.started, args.cfg_options or ())
-        runner = build_runner(cfg)
-        try:
-            runner.train()
-        finally:
-            close_loggers(runner)
+    if args.minutes is not None and not cfg.get('resume'):
+        set_minutes(cfg, args.minutes, args.started, args.cfg_options or ())
+    runner = build_runner(cfg)
+    try:
+        runner.train()
+    finally:
+        close_loggers(runner)
 
 
 def _suggest(args):
     """Print or write a config that fits the data; the log goes to stderr, as the config may be piped into a file."""
     from .._utils.files import atomic_write
     from .._utils.processes import is_first_process
-    from ..config.fit.suggesting import check_kind, suggest
+    from ..config.fit.fitting import suggest
     from ..config.loading import find_config, load_config
     from ..data.classes import take_classes
     from ..data.datasets import LOADERS, check_data
@@ -154,12 +148,10 @@ def _suggest(args):
     path = None if args.suggest == '-' else Path(args.suggest).expanduser()
     if path and os.path.lexists(path) and not args.overwrite:
         raise OutputError(f'{path} already exists: give another name, or --overwrite to replace it')
-    data = data_options(args)
     with redirect_stdout(sys.stderr):
-        cfg = load_config(args.config, cfg_options=args.cfg_options, **data, settings=settings_of(args),
+        cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), settings=settings_of(args),
                           work_dir=args.work_dir, pretrained=not args.no_pretrained, init_from=args.init_from,
                           findings=args.config_findings)
-        check_kind(cfg)
         set_run_options(cfg, args)
         check_data(cfg, LOADERS[:1], args.data_findings)
         take_classes(cfg, loaders=LOADERS[:1], on_findings=args.data_findings)
@@ -170,15 +162,9 @@ def _suggest(args):
     if path is None:
         print(text, end='')
         return
-    try:
-        with atomic_write(path) as part:
-            part.write_text(text)
-    except OSError as error:
-        raise OutputError(f'cannot write {path}: {error}') from error
-    again = [*(option for option, value in (('--data-root', args.data_root), ('--init-from', args.init_from),
-                                            ('--no-pretrained', args.no_pretrained),
-                                            ('--cfg-options', args.cfg_options)) if value), *data['data'].given]
-    print(f'wrote {path}. Pass it to train as CONFIG' + (f', with the same {", ".join(again)}' if again else ''),
+    with atomic_write(path) as part:
+        part.write_text(text)
+    print(f'wrote {path}. Pass it to train as CONFIG, with the same --cfg-options and options of data and weights',
           file=sys.stderr)
 
 

@@ -11,5 +11,5 @@ def prepare():
     check_versions()
     from .mmcv_ops import install_stand_in  # needs torch, which the check above requires
     install_stand_in()
-    from .patches import format_configs_once
+    from .internals import format_configs_once
     format_configs_once()

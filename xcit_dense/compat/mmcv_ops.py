@@ -41,11 +41,6 @@ def install_stand_in():
             f'{reinstall_mmcv(compiled=True)}') from error
 
 
-def is_stand_in() -> bool:
-    """Whether mmcv's ops come from this file and not from mmcv's own compiled code."""
-    return isinstance(sys.modules.get(_NAME), _StandIn)
-
-
 def _load_torchvision():
     """Load torchvision's libraries of compiled ops; its Python code, which takes over a second to import, can wait."""
     try:

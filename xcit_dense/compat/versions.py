@@ -70,29 +70,25 @@ def check_versions(*needed: str):
     """
     from ..errors import SetupError
     installed = _installed()
-    problems, broken = [], []
+    problems = []  # the framework to replace, and what is wrong
     for name, found in installed.items():
         if name in CLASSIFICATION and name not in needed:
             continue
         if len(found) > 1:
             both = ' and '.join(f'{distribution} {version}' for distribution, version in found.items())
-            problems.append(f'{both} are installed together and overwrite each other in the folder {name}')
-            broken.append(name)
+            problems.append((name, f'{both} are installed together and overwrite each other in the folder {name}'))
         elif not found and name in _NEEDED + needed:
-            problems.append(f'{name} is not installed')
-            broken.append(name)
+            problems.append((name, f'{name} is not installed'))
         for distribution, version in found.items():
-            accepted = _ACCEPTED[name][distribution]
+            accepted, limit = _ACCEPTED[name][distribution], MMCV_OF.get(distribution, '')
             if not _is_in(version, accepted):
-                problems.append(f'{distribution} {version} is installed, {accepted} is needed')
-                broken.append(name)
-            limit = MMCV_OF.get(distribution, '')
-            for mmcv, its_version in installed['mmcv'].items():
-                if not _is_in(its_version, limit):
-                    problems.append(f'{distribution} {version} needs mmcv {limit}, {mmcv} {its_version} is installed')
-                    broken.append('mmcv' if _stack(installed) == 'openmmlab' else name)
+                problems.append((name, f'{distribution} {version} is installed, {accepted} is needed'))
+            other = 'mmcv' if _stack(installed) == 'openmmlab' else name
+            problems += [(other, f'{distribution} {version} needs mmcv {limit}, {mmcv} {its_version} is installed')
+                         for mmcv, its_version in installed['mmcv'].items() if not _is_in(its_version, limit)]
     if problems:
-        raise SetupError(f'xcit_dense cannot run: {"; ".join(problems)}. Fix it with: {_fix_for(broken)}')
+        names, texts = zip(*problems, strict=True)
+        raise SetupError(f'xcit_dense cannot run: {"; ".join(texts)}. Fix it with: {_fix_for(names)}')
 
 
 def reinstall_mmcv(*, compiled: bool) -> str:

@@ -4,10 +4,9 @@ from mmengine.config import Config
 from .._utils.text import type_name
 from ..data.datasets import LOADERS, argument_of, datasets, dicts_in
 from ..errors import ConfigError
-from ..tasks import task_of, tasks_with
 from .image_size import box_of
+from .tasks import task_of, tasks_with
 
-STRENGTHS = ('light', 'strong')
 #: The colour of pixels that no image covers, and ImageNet's mean; both in the order blue, green, red.
 _GREY, _MEAN = (114, 114, 114), (104, 116, 124)
 #: Small changes of colour.
@@ -33,11 +32,9 @@ def set_augmentation(cfg: Config, strength: str):
         strength: ``light`` or ``strong``.
 
     Raises:
-        ConfigError: The strength is unknown, the framework of the config is unknown, its pipeline packs no images, or
+        ConfigError: The framework of the config is unknown, its pipeline packs no images, or
             its data set mixes images in its own way.
     """
-    if strength not in STRENGTHS:
-        raise ConfigError(f'--augment must be {" or ".join(STRENGTHS)}, got {strength!r}')
     make = task_of(cfg).part('augmented')
     inner = datasets(cfg, LOADERS[:1]) if (cfg.get(LOADERS[0]) or {}).get('dataset') else []
     if make is None or not inner:
@@ -45,36 +42,23 @@ def set_augmentation(cfg: Config, strength: str):
                           f'train_dataloader.dataset; this one is for {task_of(cfg).name}. Write the steps into the '
                           'pipeline of its data set yourself')
     whole = cfg[LOADERS[0]]['dataset']
-    mixing = next((node for node in dicts_in(whole) if 'dataset' in node and node.get('pipeline')), None)
     if any(type_name(step.get('type')) in ('MultiCrop', 'MultiView') for step in dicts_in(whole)):
         raise ConfigError(f'--augment {strength} would replace the views that this config learns from. Omit it; '
                           '--cfg-options train_dataloader.dataset.pipeline.1.KEY=VALUE sets the arguments of MultiCrop')
-    pipelines = [(dataset, *_parts(dataset, mixing, strength)) for dataset in inner]
-    mixed = None
-    for dataset, loading, packing in pipelines:
+    if any('dataset' in node and node.get('pipeline') for node in dicts_in(whole)):
+        raise ConfigError(f'--augment {strength}: the data set of this config mixes images in its own way. Write the '
+                          'steps into the pipelines of train_dataloader.dataset yourself, or omit --augment')
+    for dataset in inner:
+        loading, packing = _parts(dataset, strength)
         own, mixed = make(cfg, dataset, strength)
         dataset['pipeline'] = [*loading, *own] if mixed else [*loading, *own, *packing]
-    if mixing is None:
-        if mixed:
-            cfg[LOADERS[0]]['dataset'] = dict(type='MultiImageMixDataset', dataset=whole, pipeline=[*mixed, *packing])
-        return
-    if not mixed or mixing is not whole:
-        raise _mixes_already(strength)
-    mixing['pipeline'] = [*mixed, *packing]
+    if mixed:
+        cfg[LOADERS[0]]['dataset'] = dict(type='MultiImageMixDataset', dataset=whole, pipeline=[*mixed, *packing])
 
 
-def _mixes_already(strength):
-    return ConfigError(f'--augment {strength}: the data set of this config mixes images in its own way. Write the '
-                       'steps into the pipelines of train_dataloader.dataset yourself, or omit --augment')
-
-
-def _parts(dataset, mixing, strength):
+def _parts(dataset, strength):
     """Return the steps of a pipeline that load, at its beginning, and the one that packs, at its end."""
     steps = list(dataset.get('pipeline') or [])
-    if mixing is not None:
-        if not {type_name(step.get('type')) for step in mixing['pipeline']} & {'CopyPaste', 'Mosaic'}:
-            raise _mixes_already(strength)
-        steps += mixing['pipeline']
     loads = next((i for i, step in enumerate(steps) if not type_name(step.get('type')).startswith('Load')), len(steps))
     if not loads or not type_name(steps[-1].get('type')).startswith('Pack'):
         raise ConfigError(f'--augment {strength} needs a training pipeline that begins with steps that load and ends '

@@ -13,8 +13,8 @@ from mmengine.logging import print_log
 from .._utils.text import type_name
 from ..data.datasets import LOADERS, datasets, dicts_in
 from ..errors import ConfigError
-from ..tasks import task_of
 from ..weights.contents import config_of_checkpoint
+from .tasks import task_of
 from .testing import find_resolution, is_side, square_side
 
 #: Keys that hold one or more boxes, or a side for a classifier; and keys of crops and canvases, as height and width.
@@ -61,9 +61,9 @@ def set_image_size(cfg: Config, size, loaders=LOADERS):
     # training scales around that of the test keep their ratio to it; for others the largest takes its place
     extents = [_extent(pair) for pair in boxes]
     around = not extents or min(extents) <= _extent(before) <= max(extents)
-    trained = _ToBox(before if around else max(boxes, key=_extent), new)
+    trained = _View(before if around else max(boxes, key=_extent), new)
     for loader in filter(cfg.get, loaders):
-        cfg[loader] = _in_pipelines(cfg[loader], trained if loader == LOADERS[0] else _ToBox(before, new))
+        cfg[loader] = _in_pipelines(cfg[loader], trained if loader == LOADERS[0] else _View(before, new))
     if LOADERS[0] in loaders:
         if cfg.get('custom_hooks'):
             cfg.custom_hooks = _in_pipelines(cfg.custom_hooks, trained)
@@ -101,7 +101,7 @@ def _set_sides(cfg, size, loaders):
     before = next((side for name in reversed(LOADERS) for dataset in _datasets(cfg, name)
                    for side in [find_resolution(dataset)[0] or _last_side(dataset)] if side), None)
     for loader in filter(cfg.get, loaders) if before else ():
-        cfg[loader] = _in_pipelines(cfg[loader], _ToSide(size / before))
+        cfg[loader] = _in_pipelines(cfg[loader], _View((before, before), (size, size), grid=1))
     return before is not None
 
 
@@ -164,28 +164,17 @@ def _extent(box):
     return min(max(box) * 3 / 4, min(box))
 
 
-class _ToSide:
-    """Converts the sizes of a classifier by a factor."""
+class _View:
+    """Converts sizes in pixels from one box to another, and keeps the boxes that it has seen.
 
-    def __init__(self, factor):
-        self._factor = factor
+    Args:
+        before: The box of the config.
+        after: The new one.
+        grid: The largest number of which new sides stay multiples.
+    """
 
-    def side(self, side):
-        """Return the new side for one in pixels; anything else, such as a fraction of the image, stays."""
-        return round(side * self._factor) if is_side(side) else side
-
-    def crop(self, sides):
-        """Return the new sides of a crop."""
-        return type(sides)(map(self.side, sides)) if isinstance(sides, (list, tuple)) else self.side(sides)
-
-    box = canvas = crop
-
-
-class _ToBox(_ToSide):
-    """Converts sizes in pixels from one box to another, and keeps the boxes that it has seen."""
-
-    def __init__(self, before, after):
-        super().__init__(_extent(after) / _extent(before))
+    def __init__(self, before, after, grid=32):
+        self._factor, self._grid = _extent(after) / _extent(before), grid
         self._before, self._after, self.seen = before, after, []
 
     def box(self, pair):
@@ -205,19 +194,19 @@ class _ToBox(_ToSide):
             width, height = self._after
             long = max(self._after) > _ELONGATED * min(self._after)
             return type(sides)((min(self._after), ) * 2 if long else (height, width))
-        return super().crop(sides)
+        return type(sides)(map(self.side, sides)) if isinstance(sides, (list, tuple)) else self.side(sides)
 
     def side(self, side):
-        """Return the new side; a multiple of 32, 16 or 8 stays one."""
+        """Return the new side for one in pixels; anything else, such as a fraction of the image, stays."""
         if self._factor == 1 or not isinstance(side, int) or isinstance(side, bool) or not side:
-            return side  # a fraction of the image
-        grid = math.gcd(side, 32)
+            return side
+        grid = math.gcd(side, self._grid)
         return int(math.copysign(max(round(abs(side) * self._factor / grid), 1) * grid, side))
 
 
 def _boxes_of(cfg, loader):
     """Return all boxes in the pipelines of a loader."""
-    view = _ToBox((4, 3), (4, 3))
+    view = _View((4, 3), (4, 3))
     _in_pipelines(cfg.get(loader), view)
     return view.seen
 

@@ -4,9 +4,7 @@ import math
 import os
 
 from mmengine.config import Config
-from mmengine.logging import print_log
 
-from .._utils.processes import is_first_of_any_launcher
 from .._utils.text import counted, type_name
 from ..data.datasets import LOADERS, datasets, dicts_in
 from ..data.folders import find_images, names_in_list
@@ -45,11 +43,8 @@ def set_length(cfg: Config, length: int, unit: str, epoch_length: int = None, ex
         exact: Whether a run of epochs ends after just these iterations, within its last epoch (`DenseEpochLoop`).
 
     Raises:
-        ConfigError: The length is out of range, or the config counts in an unknown unit, or in the other one while the
-            number of images is unknown.
+        ConfigError: The config counts in an unknown unit, or in the other one while the number of images is unknown.
     """
-    if not isinstance(length, int) or length < 1:
-        raise ConfigError(f'--{unit} must be a whole number of at least 1, got {length}')
     key = length_key(cfg, unit)
     ended = key == 'max_epochs' and cfg.train_cfg.pop('max_iters', None)  # within an epoch
     if exact and UNITS[key] != unit:
@@ -126,8 +121,8 @@ class _Stretch:
         counts = 'epochs' if saving.get('by_epoch', True) else 'iterations'
         if counts == self._unit and saving.get('interval', -1) > 0:
             saving['interval'] = self._interval(saving['interval'])
-        for hook in cfg.get('custom_hooks') or []:
-            self._hook(hook)
+        for node in dicts_in(cfg.get('custom_hooks') or ()):
+            self._hook(node)
         parts = [part for _, part in schedulers(cfg.get('param_scheduler'), 'param_scheduler')]
         warm_ups = [part for part in parts if self._is_warm_up(part)]
         ends = {}  # at which others begin
@@ -183,13 +178,11 @@ class _Stretch:
             part['milestones'] = sorted(place for place in places if place < self._after or unit != self._unit)
 
     def _hook(self, node):
-        for key, value in node.items() if isinstance(node, dict) else ():
+        for key, value in node.items():
             if key in _OF_HOOKS and isinstance(value, int) and value > 0:
                 node[key] = math.ceil(self._at(value))
             elif key in _ENDS_BEFORE and node.get('type') == 'DINOHook':
                 node[key] = min(self._at(value), self._whole - 1)
-            for part in value if isinstance(value, (list, tuple)) else [value]:
-                self._hook(part)
 
 
 def _unit_of(scheduler):
@@ -202,11 +195,7 @@ def _converted(cfg, length, unit, epoch_length):
     if not of_epoch:
         raise ConfigError(f'--{unit}: this config counts {other}, and a quick look at the data does not show how many '
                           f'iterations an epoch has. Use --{other} N')
-    number = length * of_epoch if unit == 'epochs' else -(-length // of_epoch)
-    if is_first_of_any_launcher():
-        print_log(f'--{unit} {length}: this config counts {other}, so it is --{other} {number}. An epoch '
-                  f'{"of all training images " * (not epoch_length)}has {of_epoch} iterations', logger='current')
-    return number
+    return length * of_epoch if unit == 'epochs' else -(-length // of_epoch)
 
 
 def _iterations_of_epoch(cfg):

@@ -1,27 +1,25 @@
 """Find a config by its name, read it, and apply the options of a tool to it."""
-import importlib
 import os
 import re
 import traceback
 from argparse import ArgumentParser
+from importlib import import_module
 from pathlib import Path
 
 from mmengine.config import Config, DictAction
-from mmengine.utils import import_modules_from_strings
 
 from .._utils.text import did_you_mean
-from ..compat.mmengine_private import CONFIG_READERS
+from ..annotations import DataOptions, place_data
+from ..compat.internals import CONFIG_READERS
 from ..compat.versions import check_versions
 from ..data.classes import take_classes
 from ..data.datasets import LOADERS
-from ..data.layouts import DataOptions, place_data
 from ..errors import ConfigError, XCiTDenseError
-from ..tasks import packages_of
 from .check import Hint, check_config, find_new_keys, find_numbers, tell
-from .check.top_level import files_of
 from .options import drop_pretrained, set_data_root
 from .runner import use_our_runner
 from .settings import apply_settings, drop_settings_of_workers
+from .tasks import packages_of
 
 #: Suffixes of model files, which users pass as the config by mistake.
 _OF_MODELS = '.pth', '.pt', '.onnx', '.safetensors'
@@ -35,7 +33,7 @@ def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=N
         path: The config file, or its name in `xcit_dense.list_models`.
         cfg_options: Values by dotted key, as mmengine's ``DictAction`` returns them.
         data_root: Folder of the data set, for all loaders and evaluators. Its layout is recognised, see
-            `xcit_dense.data.layouts`.
+            `xcit_dense.annotations`.
         data: `DataOptions`: the other options about the data.
         settings: `xcit_dense.config.settings.Settings`: image size, length of the run and so on.
         tested: The settings are only for a test, by our runner: the training part of the config does not change.
@@ -147,18 +145,12 @@ def get_config(name, **options):
 def _explain(error, path):
     """Return the file and line where a config, or one of its bases, cannot be read, and the reason."""
     steps = list(traceback.walk_tb(error.__traceback__))
-    # what mmengine was reading: each of these files names the next one as its base
-    files = [path, *(frame.f_locals['filename'] for frame, _ in steps
-                     if frame.f_code.co_name in CONFIG_READERS)]
-    *parents, file = dict.fromkeys(map(os.path.abspath, files))
-    if os.path.isfile(file):
-        lines = [number for frame, number in steps if os.path.abspath(frame.f_code.co_filename) == file]
-        line = lines[-1] if lines else getattr(error, 'lineno', None)
-        problem = f'{type(error).__name__}: {getattr(error, "msg", error)}'
-    else:
-        problem, name, file = f'its _base_ {file} does not exist', Path(file).name, parents[-1]
-        line = next((i for i, text in enumerate(Path(file).read_text().splitlines(), 1) if name in text), None)
-    return f'{file}{f", line {line}" if line else ""}: {problem}'
+    # what mmengine was reading: each of these files names the next one as its base, and the last may not exist
+    files = [path, *(frame.f_locals['filename'] for frame, _ in steps if frame.f_code.co_name in CONFIG_READERS)]
+    file = os.path.abspath([file for file in files if os.path.isfile(file)][-1])
+    lines = [number for frame, number in steps if os.path.abspath(frame.f_code.co_filename) == file]
+    line = lines[-1] if lines else getattr(error, 'lineno', None)
+    return f'{file}{f", line {line}" if line else ""}: {type(error).__name__}: {getattr(error, "msg", error)}'
 
 
 def _import_modules(cfg):
@@ -166,28 +158,19 @@ def _import_modules(cfg):
     names = custom.get('imports') or []
     for name in [names] if isinstance(names, str) else names:
         try:
-            import_modules_from_strings(name, custom.get('allow_failed_imports', False))
+            import_module(name)
         except XCiTDenseError:
             raise
-        except Exception as error:
-            # mmengine's own error says less
-            cause = error.__context__ if isinstance(error, ImportError) and error.__context__ else error
-            ours = (__file__, import_modules_from_strings.__code__.co_filename, importlib.__file__)
-            places = [f'{frame.f_code.co_filename}, line {number}: '
-                      for frame, number in traceback.walk_tb(cause.__traceback__)
-                      if frame.f_code.co_filename not in ours and '<frozen' not in frame.f_code.co_filename]
-            inside = places[-1] if places else ''
+        except Exception as error:  # a module may do anything
+            if isinstance(error, ImportError) and custom.get('allow_failed_imports'):
+                continue
+            places = [frame for frame in traceback.extract_tb(error.__traceback__)[1:]
+                      if 'importlib' not in frame.filename]
+            inside = f'{places[-1].filename}, line {places[-1].lineno}: ' if places else ''
             hint = '. If the module is your own, add its folder to the environment variable PYTHONPATH' \
-                if isinstance(cause, ModuleNotFoundError) and not places else ''
-            raise ConfigError(f'{_last_place(cfg, name)}: custom_imports cannot import {name}: {inside}'
-                              f'{type(cause).__name__}: {cause}{hint}') from error
-
-
-def _last_place(cfg, word):
-    """Return file and line of the last line with a word."""
-    places = [f'{file}, line {number}' for file, text in files_of(cfg)
-              for number, line in enumerate(text.splitlines(), 1) if str(word) in line]
-    return places[-1] if places else cfg.filename
+                if isinstance(error, ModuleNotFoundError) and not places else ''
+            raise ConfigError(f'{cfg.filename}: custom_imports cannot import {name}: {inside}'
+                              f'{type(error).__name__}: {error}{hint}') from error
 
 
 def configs_folder() -> Path:

@@ -15,12 +15,10 @@ from ..data.datasets import LOADERS, datasets, dicts_in
 from ..data.evaluators import evaluators, key_metric
 from ..data.pipelines import loads_like_training
 from ..errors import ConfigError, SetupError
-from ..tasks import task_of
+from .tasks import task_of
 
 #: Our drawing hook, and those of the frameworks.
 _DRAWING_HOOKS = ('DrawingHook', 'DetVisualizationHook', 'SegVisualizationHook')
-#: What ``--log`` accepts, and the name of the package that each needs.
-LOGGERS = ('tensorboard', 'wandb', 'mlflow')
 
 
 def set_data_root(cfg: Config, data_root):
@@ -43,8 +41,7 @@ def set_data_root(cfg: Config, data_root):
                         if isinstance(value, str) and Path(value).is_relative_to(old)), None)
             if old:
                 below = Path(value).relative_to(old)
-                evaluator[key] = f'{data_root.rstrip("/")}/{below}' if '://' in data_root else str(
-                    Path(data_root, below))
+                evaluator[key] = f'{data_root.rstrip("/")}/{below}'.removesuffix('/.')
     if 'data_root' in cfg:
         cfg.data_root = data_root  # what the dumped config says
 
@@ -87,7 +84,7 @@ def add_hook(cfg: Config, kind, **options):
 
 
 def check_loggers(names):
-    """Check that the packages of some of `LOGGERS` are installed.
+    """Check that the packages of some loggers, which have the same names, are installed.
 
     Raises:
         SetupError: A package is missing.
@@ -183,13 +180,11 @@ def loss_dataloader(cfg: Config) -> dict:
         raise ConfigError('--val-loss needs validation, and this config has none: set val_dataloader, val_evaluator '
                           'and val_cfg, or omit --val-loss')
     loader = copy.deepcopy(dict(loader))
-    trained = datasets(cfg, LOADERS[:1])
+    trained = datasets(cfg, LOADERS[:1])[0]
     for dataset in datasets({LOADERS[1]: loader}, LOADERS[1:2]):
         if dataset.get('pipeline'):
             dataset['pipeline'] = loads_like_training(dataset, trained)
     if task_of(cfg).sums_over_objects:
-        if loader.get('num_batch_per_epoch'):
-            loader['num_batch_per_epoch'] *= loader.get('batch_size', 1)
         loader['batch_size'] = 1
     for key in ('sampler', 'batch_sampler', 'persistent_workers', 'drop_last'):
         loader.pop(key, None)

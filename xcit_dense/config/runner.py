@@ -7,7 +7,7 @@ from mmengine.logging import print_log
 from mmengine.registry import HOOKS, LOOPS, RUNNERS, VISBACKENDS
 
 from .._utils.text import type_name
-from ..tasks import class_of
+from .tasks import class_of
 
 #: Classes of mmengine, and those that replace them.
 _OURS = dict(EpochBasedTrainLoop='DenseEpochLoop', IterBasedTrainLoop='DenseIterLoop',

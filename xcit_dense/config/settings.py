@@ -15,7 +15,7 @@ from .image_size import set_image_size
 from .length import set_length
 
 #: The top-level keys of a config that settings change; other names are variables of its files.
-_PARTS = (*LOADERS, 'model', 'data_preprocessor', 'optim_wrapper', 'param_scheduler', 'train_cfg', 'auto_scale_lr',
+PARTS = (*LOADERS, 'model', 'data_preprocessor', 'optim_wrapper', 'param_scheduler', 'train_cfg', 'auto_scale_lr',
           'default_hooks', 'custom_hooks')
 
 
@@ -45,9 +45,9 @@ class Settings:
 
     @property
     def options(self) -> dict:
-        """The values that are set, by option."""
+        """The values that are set, by option; ``auto_scale_lr`` is none."""
         return {f'--{name.replace("_", "-")}': value for name, value in vars(self).items()
-                if value is not None and value is not False}
+                if value is not None and name != 'auto_scale_lr'}
 
 
 def apply_settings(cfg: Config, settings: Settings, given=(), loaders=LOADERS):
@@ -63,7 +63,7 @@ def apply_settings(cfg: Config, settings: Settings, given=(), loaders=LOADERS):
         ConfigError: A value is out of range, the config has nothing that a setting could change, or a setting would
             change a key that the user also sets.
     """
-    before = copies_of(cfg, _PARTS)
+    before = copies_of(cfg, PARTS)
     if settings.image_size is not None:
         set_image_size(cfg, settings.image_size, loaders)
     if settings.batch_size is not None:
@@ -89,17 +89,13 @@ def apply_settings(cfg: Config, settings: Settings, given=(), loaders=LOADERS):
 
 
 def _options_of(settings):
-    """Return the settings that the user set, as options."""
-    options = []
-    for option, value in settings.options.items():
-        if option != '--auto-scale-lr':
-            words = ' '.join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-            options.append(f'{option} {words}')
-    return options
+    """Return the settings that the user set, as options with their values."""
+    return [' '.join(map(str, [option, *(value if isinstance(value, (list, tuple)) else [value])]))
+            for option, value in settings.options.items()]
 
 
 def _all_changes(before, cfg):
-    return [(key, _short(old), _short(new)) for name in _PARTS if name in cfg
+    return [(key, _short(old), _short(new)) for name in PARTS if name in cfg
             for key, old, new in changes(before.get(name), cfg[name], name, by_type=True)]
 
 
@@ -107,9 +103,8 @@ def _short(value):
     """Return a value as text; of a pipeline only the types of its steps, as the dumped config has the rest."""
     if isinstance(value, (list, tuple)) and value and all(isinstance(part, dict) for part in value):
         return ', '.join(str(part.get('type')) for part in value)
-    if isinstance(value, dict) and 'type' in value:
-        steps = f': {_short(value["pipeline"])}' if value.get('pipeline') else ''
-        return ' of '.join([str(value['type']) + steps, *([_short(value['dataset'])] if 'dataset' in value else [])])
+    if isinstance(value, dict) and 'pipeline' in value:
+        return f'{value["type"]}: {_short(value["pipeline"])}'
     if isinstance(value, float):
         return f'{value:g}'
     return 'not set' if value is None else shown(value)

@@ -10,8 +10,8 @@ from .._utils.text import type_name
 from ..data.classes import outputs_of
 from ..data.datasets import LOADERS, datasets, dicts_in
 from ..errors import ConfigError
-from ..tasks import learns_without_labels, task_of, tasks_with
 from .options import add_hook
+from .tasks import learns_without_labels, task_of, tasks_with
 
 #: Loaders whose data such a test reads.
 READ = (LOADERS[0], LOADERS[2])
@@ -35,8 +35,8 @@ def set_test_size(cfg, size: int = None, crop_ratio: float = None):
         side, ratio = find_resolution(dataset, size, crop_ratio)
         resize, crop = _resize_and_crop(dataset)
         if not crop:
-            raise ConfigError('--size, --crop-ratio and --sizes are for classifiers, whose test pipeline resizes the '
-                              "shorter side (ResizeEdge, edge='short', scale=N) and crops a square (CenterCrop, "
+            raise ConfigError('--size and --crop-ratio are for classifiers, whose test pipeline resizes the shorter '
+                              "side (ResizeEdge, edge='short', scale=N) and crops a square (CenterCrop, "
                               'crop_size=N), which this config does not have. For other models set the scales in the '
                               'test_dataloader of the config')
         crop['crop_size'] = side
@@ -184,7 +184,7 @@ def set_tta(cfg: Config):
     if wrapper['type'] == 'MaskTTAModel' and not wrapper.get('tta_cfg'):
         wrapper['tta_cfg'] = _merging(cfg.model)
     if views.module and type_name(wrapper['type']) == views.model:
-        _import(cfg, views.module)
+        import_modules_from_strings(views.module)
     cfg.model = ConfigDict(wrapper, module=cfg.model)
     print_log('--tta merges the predictions of several views of each image: '
               + ('the tta_pipeline of the config' if cfg.get('tta_pipeline') else
@@ -192,46 +192,31 @@ def set_tta(cfg: Config):
                  'flipped'), logger='current')
 
 
-def _import(cfg, module):
-    """Import a module, also where the config is loaded again."""
-    custom = dict(cfg.get('custom_imports') or {})
-    known = custom.get('imports') or []
-    custom['imports'] = list(dict.fromkeys([*([known] if isinstance(known, str) else known), module]))
-    cfg.custom_imports = custom
-    import_modules_from_strings(module)
-
-
 def _augmented(pipeline, ratios):
     """Return a pipeline with the views in it."""
     steps = [dict(step) for step in pipeline]
     flips = [dict(type='RandomFlip', prob=0.), dict(type='RandomFlip', prob=1.)]
-    resize = next((place for place, step in enumerate(steps) if 'Resize' in type_name(step.get('type'))), None)
+    resize = next((place for place, step in enumerate(steps) if 'Resize' in type_name(step.get('type'))
+                   and (step.get('scale') or step.get('scale_factor'))), None)
     for step in steps:
         if step.get('meta_keys'):  # the flip is undone by them
             step['meta_keys'] = (*step['meta_keys'], *(key for key in _FLIP_KEYS if key not in step['meta_keys']))
     if len(ratios) == 1:
         return [*steps[:-1], dict(type='TestTimeAug', transforms=[flips, steps[-1:]])]
     if resize is None:  # after the image is loaded, before annotations and padding
-        start = end = 1
-        sizes = [dict(type='Resize', scale_factor=float(ratio), keep_ratio=True) for ratio in ratios]
-    else:
-        start, end = resize, resize + 1
-        sizes = [_resized(steps[resize], ratio) for ratio in ratios]
-    if None in sizes:  # a step of another kind
-        sizes, ratios = [steps[resize]], (1, )
-    rest = [[_padded(step, max(ratios))] for step in steps[end:]]
-    return [*steps[:start], dict(type='TestTimeAug', transforms=[sizes, flips, *rest])]
+        return [steps[0], dict(type='TestTimeAug', transforms=[flips, *([step] for step in steps[1:])])]
+    sizes = [_resized(steps[resize], ratio) for ratio in ratios]
+    rest = [[_padded(step, max(ratios))] for step in steps[resize + 1:]]
+    return [*steps[:resize], dict(type='TestTimeAug', transforms=[sizes, flips, *rest])]
 
 
 def _resized(step, ratio):
-    """Return a step that resizes to a multiple of its size, None if it has no size."""
-    for key in ('scale', 'scale_factor'):
-        if value := step.get(key):
-            whole = key == 'scale'
-            several = isinstance(value, (list, tuple))
-            values = [max(1, round(v * ratio)) if whole else v * ratio for v in (value if several else [value])]
-            return dict(step, **{key: tuple(values) if several else values[0]})
-    return None
+    """Return a step that resizes to a multiple of its size."""
+    key = 'scale' if step.get('scale') else 'scale_factor'
+    several = isinstance(step[key], (list, tuple))
+    values = [max(1, round(value * ratio)) if key == 'scale' else value * ratio
+              for value in (step[key] if several else [step[key]])]
+    return dict(step, **{key: tuple(values) if several else values[0]})
 
 
 def _padded(step, ratio):

@@ -3,7 +3,6 @@ from functools import partial
 
 from mmengine.model import BaseTTAModel, is_model_wrapper
 from torch import Tensor
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 from .._utils.text import counted
 
@@ -22,11 +21,6 @@ def described(batch) -> str:
     return f'{counted(len(images), "images")} ({sizes} pixels; {", ".join(files_of(batch))})'
 
 
-def is_sharded(model) -> bool:
-    """Whether a model was made by `xcit_dense.train.sharding.shard`."""
-    return isinstance(model, FSDP)
-
-
 def unwrapped(model):
     """Return a model without its wrappers for distributed runs and for test-time augmentation."""
     while is_model_wrapper(model) or isinstance(model, BaseTTAModel):
@@ -40,7 +34,7 @@ def predict_by_size(model):
     Args:
         model: A model of mmengine, also in a wrapper. Steps that are set on the object itself stay.
     """
-    own = model if is_sharded(model) else unwrapped(model)
+    own = unwrapped(model)
     for name in {'val_step', 'test_step'} - vars(own).keys():
         setattr(own, name, partial(step_by_size, getattr(own, name), own))
     return model
@@ -69,8 +63,6 @@ def step_by_size(step, model, data) -> list:
 def split_by_size(model, data) -> list:
     """Return the parts of a batch that have one size after the model's padding, each with the places of its images.
 
-    The images of a sharded model come one by one: its processes need the same number of parts.
-
     Args:
         model: The model.
         data: What its data preprocessor accepts. Anything but lists of images and samples is a single part.
@@ -81,7 +73,7 @@ def split_by_size(model, data) -> list:
     multiple = getattr(getattr(unwrapped(model), 'data_preprocessor', None), 'pad_size_divisor', 1)
     groups = {}
     for place, image in enumerate(inputs):
-        size = place if is_sharded(model) else tuple(-(-side // multiple) for side in image.shape[-2:])
+        size = tuple(-(-side // multiple) for side in image.shape[-2:])
         groups.setdefault(size, []).append(place)
     if len(groups) == 1:
         return [(groups.popitem()[1], data)]

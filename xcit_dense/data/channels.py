@@ -10,7 +10,7 @@ from mmengine import fileio
 from mmengine.registry import TRANSFORMS
 
 from .._utils.text import counted, first_line
-from ..errors import ConfigError, DataError
+from ..errors import DataError
 
 #: Suffixes of files that are read in addition to those that OpenCV reads.
 ARRAY_SUFFIXES = ('.npy', )
@@ -36,8 +36,6 @@ class LoadImageChannels(LoadImageFromFile):
     """
 
     def __init__(self, channels: int, backend_args: dict = None):
-        if not isinstance(channels, int) or channels < 1:
-            raise ConfigError(f'channels of LoadImageChannels must be an integer from 1, got {channels!r}')
         super().__init__(to_float32=True, color_type='unchanged', backend_args=backend_args)
         self.channels = channels
 
@@ -48,11 +46,7 @@ class LoadImageChannels(LoadImageFromFile):
             DataError: The file cannot be read, has another number of channels, or values that are NaN or infinite.
         """
         path = results['img_path']
-        try:
-            data = fileio.get(path, backend_args=self.backend_args)
-        except OSError as error:
-            raise DataError(f'{path} cannot be read: {error.strerror or error}') from error
-        image = self.check(decode(data, path), path)
+        image = self.check(decode(fileio.get(path, backend_args=self.backend_args), path), path)
         results.update(img=image, img_shape=image.shape[:2], ori_shape=image.shape[:2], channels_of_file=True)
         return results
 
@@ -68,16 +62,13 @@ class LoadImageChannels(LoadImageFromFile):
             raise DataError(f'{name} has the shape {array.shape}, but the config expects (H, W, {self.channels}). '
                             'Set channels of LoadImageChannels, in_channels of the backbone, and mean and std of the '
                             'data_preprocessor for the channels of your images' + (_TIFFFILE if is_tiff else ''))
-        if image.dtype.kind not in 'buif':
+        if image.dtype.kind not in 'buif':  # of complex numbers, only the real parts would be left
             raise DataError(f'{name} has values of type {image.dtype}; an image must have integers or floats')
         image = np.ascontiguousarray(image, dtype=np.float32)
         if wrong := image.size - np.count_nonzero(np.isfinite(image)):
             raise DataError(f'{name} has {counted(wrong, "values")} of NaN or infinity, which would spoil all weights '
                             'in training. Replace them, for example with the mean')
         return image
-
-    def __repr__(self):
-        return f'{type(self).__name__}(channels={self.channels})'
 
 
 def decode(data: bytes, path) -> np.ndarray:
@@ -87,13 +78,11 @@ def decode(data: bytes, path) -> np.ndarray:
         DataError: They cannot be read.
     """
     suffix = Path(str(path)).suffix.lower()
-    if suffix in ARRAY_SUFFIXES:
-        try:
-            return np.load(io.BytesIO(data), allow_pickle=False)
-        except (EOFError, OSError, ValueError) as error:
-            raise DataError(f'{path} cannot be read: {error}') from error
     try:
-        image = _decode_tiff(data) if suffix in _TIFF_SUFFIXES else _decode(data)
+        if suffix in ARRAY_SUFFIXES:
+            return np.load(io.BytesIO(data), allow_pickle=False)
+        image = _decode_tiff(data) if suffix in _TIFF_SUFFIXES else _as_in_file(
+            cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED))
     except Exception as error:  # many types, depending on the bytes
         raise DataError(f'{path} cannot be read: {first_line(error)}') from error
     if image is None:
@@ -102,14 +91,10 @@ def decode(data: bytes, path) -> np.ndarray:
     return image
 
 
-def _decode(data):
-    image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED) if data else None
-    return None if image is None else _as_in_file(image)
-
-
 def _as_in_file(image):
-    """Return an image read by OpenCV with its colours as RGB."""
-    return image[..., [2, 1, 0, *range(3, image.shape[2])]] if image.ndim == 3 and image.shape[2] >= 3 else image
+    """Return an image read by OpenCV, or None, with its colours as RGB."""
+    has_colours = image is not None and image.ndim == 3 and image.shape[2] >= 3
+    return image[..., [2, 1, 0, *range(3, image.shape[2])]] if has_colours else image
 
 
 def _decode_tiff(data):

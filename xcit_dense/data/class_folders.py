@@ -1,14 +1,14 @@
-"""Images in class folders, or in a list, as the data sets of mmpretrain read them."""
+"""Images in class folders, or in a list, as the data sets of mmpretrain read them; and the classes of ImageNet-1k."""
 import io
 import os
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 from .._utils.text import first_line
 from ..errors import DataError
 from .datasets import DataSet
-from .files import Unreadable, read_class_list
+from .files import read_class_list
 from .folders import names_below
 
 #: Labels from this one on count as mistakes.
@@ -42,9 +42,10 @@ class ClassImages:
 
     def __init__(self, dataset):
         self.dataset = dataset = DataSet.of(dataset)
-        self.folder, self.list = dataset.folder('img_path').absolute(), None
-        if name := _list_of(dataset):
-            self.list = dataset.file(name)
+        name, implied = dataset.get('ann_file'), f'meta/{dataset.get("split")}.txt'  # of ImageNet
+        if not name and dataset.get('split') and dataset.file(implied).exists():
+            name = implied
+        self.folder, self.list = dataset.folder('img_path').absolute(), dataset.file(name) if name else None
         self.source = str(self.list or self.folder)
         self.suffixes = tuple(suffix.lower() for suffix in dataset.setting('extensions', ()))
         self.names_file = os.path.join(os.path.dirname(self.source), 'classes.txt')
@@ -57,9 +58,8 @@ class ClassImages:
     @property
     def list_help(self) -> str:
         """A sentence on how to write a list of the images."""
-        place, split = 'a text file (ann_file of the data set)', self.dataset.get('split')
-        if split:
-            place = self.dataset.file(f'meta/{split}.txt')
+        split = self.dataset.get('split')
+        place = self.dataset.file(f'meta/{split}.txt') if split else 'a text file (ann_file of the data set)'
         return (f'write a line for each image into {place}: its name below {self.folder}, a space, and the number of '
                 'its class from 0, as in "n01443537/a.JPEG 1" or "a.JPEG 1". For ImageNet, this number is the index of '
                 'its WordNet id in sorted order')
@@ -89,11 +89,7 @@ class ClassImages:
     @cached_property
     def named(self):
         """The names in the ``classes.txt`` next to the list; None if there is none."""
-        file = self.names_file
-        try:
-            return read_class_list(Path(file))
-        except Unreadable as error:
-            raise DataError(f'{file} must have one unique class name per line and no empty lines: {error}') from error
+        return read_class_list(Path(self.names_file))
 
     @cached_property
     def _folders(self):
@@ -122,13 +118,9 @@ class ClassImages:
         if not self.is_labelled:
             return Line(number, text, None)
         name, _, label = text.strip().rpartition(' ')
-        if not name:
-            return Line(number, name, None, f'it must have a name, a space and a number, not {text!r}')
-        try:
-            label = int(label)
-        except ValueError:
-            return Line(number, name, None, f'its label must be a number, not {label!r}')
-        return Line(number, name, label, '' if label >= 0 else f'its label must be 0 or more, not {label}')
+        if not name or not label.isdecimal():
+            return Line(number, name, None, f'it must be a name, a space and a number from 0, not {text!r}')
+        return Line(number, name, int(label))
 
     def images(self) -> list:
         """Return the images in order: pairs of a path, as a string, and the label or None."""
@@ -139,11 +131,6 @@ class ClassImages:
     def unread(self) -> list:
         """Return the paths of the files in the folders that the data set does not read because of their suffixes."""
         return [] if self.list else [path for _, paths in self._paths for path in paths if not self._is_image(path)]
-
-    def beside(self) -> list:
-        """Return the names of the files next to the class folders, which no data set reads."""
-        return [] if self.list or not self.is_labelled else sorted(
-            entry.name for entry in self.folder.iterdir() if entry.is_file() and entry.name[0] != '.')
 
     def _is_image(self, path):
         return path.lower().endswith(self.suffixes)
@@ -156,12 +143,35 @@ class ClassImages:
         return [(label, sorted(names_below(self.folder / name, True))) for label, name in enumerate(self._folders)]
 
 
-def _list_of(dataset):
-    """Return the list of images that a config names, or that ImageNet has for its split."""
-    name = dataset.get('ann_file') or ''
-    split = dataset.get('split')
-    if not name and split:
-        implied = f'meta/{split}.txt'
-        if dataset.file(implied).exists():
-            return implied
-    return name
+@cache
+def imagenet_classes() -> dict:
+    """Return the names of the 1,000 classes of ImageNet-1k by their WordNet ids (``n01440764``), sorted by the ids: the
+    order of the outputs of published classifiers.
+
+    The folders of the data set are named by the ids. A name is the first synonym, unless two classes share it: every
+    name is unique.
+    """
+    lines = Path(__file__).with_name('imagenet_classes.txt').read_text(encoding='utf-8').splitlines()
+    return dict(line.split(' ', 1) for line in lines)
+
+
+def are_imagenet_names(names) -> bool:
+    """Whether names are those of the 1,000 classes in order, also with all synonyms, as in mmpretrain.
+
+    A name there is ``tench, Tinca tinca``.
+    """
+    own = imagenet_classes().values()
+    return len(names) == len(own) and all(
+        {name, name.partition(' (')[0]} & {*str(theirs).split(', ')} for name, theirs in zip(own, names, strict=True))
+
+
+def same_classes(names, others) -> bool:
+    """Whether two lists name the same classes; ids and names of ImageNet mean the same."""
+    names, others = list(names), list(others)
+    return names == others or all(are_imagenet_names(some) or some == list(imagenet_classes())
+                                  for some in (names, others))
+
+
+def short_names(names) -> tuple:
+    """Return the names of `imagenet_classes` if the names are those of ImageNet, and other names unchanged."""
+    return tuple(imagenet_classes().values() if are_imagenet_names(names) else names)

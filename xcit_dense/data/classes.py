@@ -1,7 +1,6 @@
 """The classes of a config's data sets: read from the data or a checkpoint, compared, and set in the heads."""
 import logging
 from itertools import zip_longest
-from pathlib import Path
 
 from mmengine.config import Config
 from mmengine.logging import print_log
@@ -15,7 +14,7 @@ from ..weights.contents import get_dataset_meta
 from .class_folders import ClassImages
 from .datasets import LOADERS, DataSet, datasets, dicts_in, is_elsewhere
 from .evaluators import limit_top_k
-from .files import IGNORED, Unreadable, read_class_list, read_json
+from .files import IGNORED, read_class_list, read_json
 from .label_maps import LabelMaps, names_path_of, pad_as_ignored, without_class, without_ignored
 from .pipelines import ignored_labels
 
@@ -54,7 +53,7 @@ def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2],
     others = datasets(cfg, loaders)
     if checkpoint is None:
         first = datasets(cfg, LOADERS[:1])[0]
-        others = [dataset for dataset in others if dataset.node is not first.node]
+        others = [dataset for dataset in others if dataset.data is not first.data]
         ignored = ignored_labels(cfg, LOADERS[0])
         wanted, origin = classes_of_data(first, on_findings=on_findings, ignored=ignored), 'the training data'
     else:
@@ -69,8 +68,8 @@ def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2],
         words = '; '.join(f'{key}: {difference}' for key, difference in differences.items() if difference)
         if words:
             advice = ClassImages(dataset).advice if dataset.reader == 'CustomDataset' else ''
-            _report(f'{_source_of_classes(dataset)} has different classes than {origin}, or a different order: '
-                    f'{words}. Make them the same'
+            _report(f'{dataset.name} ({dataset.root.absolute()}) has different classes than {origin}, or a different '
+                    f'order: {words}. Make them the same'
                     + (', or use a checkpoint of a model for this data' if checkpoint else '')
                     + f'. {advice}'.rstrip(), on_findings)
     set_classes(cfg, **wanted)
@@ -109,7 +108,6 @@ def set_classes(cfg: Config, classes, **metainfo):
     limit_top_k(cfg, len(classes))
     for dataset in datasets(cfg, LOADERS):
         dataset['metainfo'] = dict(classes=tuple(classes), palette=class_colours(classes), **metainfo)
-
     heads = [*heads_of_classes(cfg.model)]
     given = {head.get('num_classes') for head in heads} - {len(classes), None, *_OF_RECIPES}
     if given and is_first_of_any_launcher():
@@ -175,30 +173,19 @@ def classes_of_data(dataset, known=None, on_findings: str = 'stop', ignored=()) 
         return dict(classes=ClassImages(dataset).classes(known))
     if dataset.reader == 'UnlabelledImages':
         raise DataError('images without labels (UnlabelledImages) have no classes: set classes_from_data=False')
-    path = _source_of_classes(dataset)
     if not dataset.get('ann_file') or dataset.prefixes.get('seg_map_path'):
-        return dict(classes=_classes_of_folders(dataset, path, known, on_findings, ignored))
+        return dict(classes=_classes_of_folders(dataset, known, on_findings, ignored))
     try:
-        categories = read_json(path)['categories']
+        categories = read_json(dataset.ann_file)['categories']
         return dict(classes=tuple(c['name'] for c in categories), category_ids=tuple(c['id'] for c in categories))
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f'{path} is not a COCO annotation file: {error}') from error
+    except (KeyError, OSError, TypeError, ValueError) as error:
+        raise DataError(f'the classes of the data cannot be read from {dataset.ann_file}: {error}') from error
 
 
-def _source_of_classes(dataset):
-    if dataset.reader == 'CustomDataset':
-        return Path(ClassImages(dataset).source)
-    is_coco = dataset.get('ann_file') and not dataset.prefixes.get('seg_map_path')
-    return dataset.ann_file if is_coco else names_path_of(dataset)
-
-
-def _classes_of_folders(dataset, names_file, known, on_findings, ignored):
-    folder = dataset.folder('seg_map_path').absolute()
+def _classes_of_folders(dataset, known, on_findings, ignored):
+    folder, names_file = dataset.folder('seg_map_path').absolute(), names_path_of(dataset)
     maps = LabelMaps(dataset, ignored)
-    try:
-        listed = read_class_list(names_file)
-    except Unreadable as error:
-        raise DataError(f'{names_file} must have one unique class name per line and no empty lines: {error}') from error
+    listed = read_class_list(names_file)
     names = without_ignored(listed, maps.first, maps.skipped) if listed else known
     labels = _labels_of_maps(maps, names, on_findings)
     highest, first = max(labels, default=-1), maps.first
@@ -226,7 +213,7 @@ def _labels_of_maps(maps, names, on_findings):
     """
     if not maps.is_read:
         if not names:
-            raise DataError(f'the label maps in {maps.folder} are read by {maps.reader}, which alone knows their '
+            raise DataError(f'the label maps in {maps.folder} are read by a step of your own, which alone knows their '
                             'labels: write the names of the classes into classes.txt in the data root, one per line')
         return {}
     # a class may occur only in the images that were held out
@@ -255,15 +242,13 @@ def explicit_classes(cfg: Config) -> str:
     """
     if not cfg.get('classes_from_data'):
         return ''
-    written = {f'{dataset.key}.metainfo.classes': dataset['metainfo']['classes']
-               for dataset in datasets(cfg, LOADERS)
-               if (dataset.get('metainfo') or {}).get('classes') and not _is_found(dataset['metainfo'])}
+    written = [f'{dataset.key}.metainfo.classes' for dataset in datasets(cfg, LOADERS)
+               if (dataset.get('metainfo') or {}).get('classes') and not _is_found(dataset['metainfo'])]
     if not written:
         return ''
-    names = next(iter(written.values()))
-    return (f'{listed(written)}: the config sets classes ({names if isinstance(names, str) else listed(names, 3)}), '
-            'but classes_from_data = True reads them from the data. Use only one: set classes_from_data=False with '
-            '--cfg-options (and num_classes of the heads), or remove metainfo.classes')
+    return (f'{listed(written)}: the config sets classes, but classes_from_data = True reads them from the data. Use '
+            'only one: set classes_from_data=False with --cfg-options (and num_classes of the heads), or remove '
+            'metainfo.classes')
 
 
 def _is_found(metainfo):

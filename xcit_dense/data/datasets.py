@@ -3,8 +3,8 @@ import inspect
 import logging
 import os
 import re
-from collections import Counter
-from collections.abc import Mapping, MutableMapping
+from collections import UserDict
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
@@ -33,25 +33,23 @@ def check_data(cfg: Config, loaders=LOADERS, on_findings: str = 'stop'):
     Raises:
         DataError: It shows the expected layout and the absolute paths that were checked.
     """
-    needed = {}
-    for dataset in datasets(cfg, loaders):
-        for part in () if dataset.is_elsewhere else _needed_by(dataset):
-            needed[dataset.root / Path(part).expanduser()] = dataset.root
-    states = {path: _state_of(path) for path in needed}
+    needed = {dataset.root / Path(part).expanduser(): dataset.root for dataset in datasets(cfg, loaders)
+              if not dataset.is_elsewhere for part in _needed_by(dataset)}
+    states = {path: 'missing' if not path.exists() else 'found' if path.is_file() or any(path.iterdir()) else 'empty'
+              for path in needed}
     if set(states.values()) <= {'found'}:
         return
-    lines = [f'  {state:7}  {path.absolute()}' for path, state in states.items()]
-    roots = ' and '.join(dict.fromkeys(str(root.absolute()) for root in needed.values()))
-    are_gone = not any(root.is_dir() for root in needed.values())
-    text = ((f'there is no folder {roots}: set --data-root DIR to the folder of the data set' if are_gone else
-             f'the data set under {roots} is incomplete') + '. The config needs:\n' + '\n'.join(lines)
-            + ('' if are_gone else '\nSet --data-root DIR to the folder that contains these.')
+    gone = [str(root.absolute()) for root in dict.fromkeys(needed.values()) if not root.is_dir()]
+    has_annotations = not any(dataset.is_of_mmpretrain for dataset in datasets(cfg, loaders))
+    text = ((f'there is no folder {" and ".join(gone)}' if gone else 'the data set is incomplete')
+            + '. The config needs:\n'
+            + '\n'.join(f'  {state:7}  {path.absolute()}' for path, state in states.items())
+            + '\nSet --data-root DIR to the folder that contains these. '
+            + ('For other names use --train-images, --train-annotations, --val-images and --val-annotations; layouts '
+               'that are recognised: docs/own_data.md.' if has_annotations else
+               'Layouts that are recognised: docs/own_data.md.')
             + ''.join(f'\nFound in {root}:\n{seen_in(root)}' for root in dict.fromkeys(needed.values())
                       if root.is_dir()))
-    if not are_gone and not any(dataset.is_of_mmpretrain for dataset in datasets(cfg, loaders)):
-        text += '\nFor other names use --train-images, --train-annotations, --val-images and --val-annotations.'
-    if cfg.get('classes_from_data'):
-        text += '\nOther layouts that are recognised: docs/own_data.md.'
     if on_findings == 'stop':
         raise DataError(text)
     print_log(text, logger='current', level=logging.WARNING)
@@ -65,13 +63,7 @@ def _needed_by(dataset):
     return [] if dataset.is_of_mmpretrain else filter(None, named)
 
 
-def _state_of(path):
-    if not path.exists():
-        return 'missing'
-    return 'empty' if path.is_dir() and not any(path.iterdir()) else 'found'
-
-
-class DataSet(MutableMapping):
+class DataSet(UserDict):
     """A data set of a config: its dict, which it reads and changes, with what the class of its type adds.
 
     Args:
@@ -79,30 +71,14 @@ class DataSet(MutableMapping):
         name: The name of its loader, with a number from 0 if a loader has several: ``train_dataloader.1``.
         key: Its dotted key in the config.
     """
-    __slots__ = ('node', 'name', 'key')
 
     def __init__(self, node, name: str = '', key: str = ''):
-        self.node, self.name, self.key = node, name, key
+        self.data, self.name, self.key = node, name, key
 
     @classmethod
     def of(cls, dataset) -> 'DataSet':
         """Return the view of a dict; a view is returned as it is."""
         return dataset if isinstance(dataset, cls) else cls(dataset)
-
-    def __getitem__(self, key):
-        return self.node[key]
-
-    def __setitem__(self, key, value):
-        self.node[key] = value
-
-    def __delitem__(self, key):
-        del self.node[key]
-
-    def __iter__(self):
-        return iter(self.node)
-
-    def __len__(self):
-        return len(self.node)
 
     @property
     def root(self) -> Path:
@@ -145,9 +121,8 @@ class DataSet(MutableMapping):
     @property
     def files(self) -> str:
         """A string that is equal for two data sets that read the same files."""
-        paths = [self.get('ann_file'), *(f'{key}={value}' for key, value in sorted(self.prefixes.items()))]
-        return repr([str(self['type']), str(self.get('data_root') or '').rstrip('/'),
-                     [str(path or '').rstrip('/') for path in paths], self.get('indices'), self.get('split')])
+        return repr([str(self['type']), self.root, Path(self.get('ann_file') or ''), dict(self.prefixes),
+                     self.get('indices'), self.get('split')])
 
     @property
     def is_elsewhere(self) -> bool:
@@ -175,13 +150,11 @@ class DataSet(MutableMapping):
     @property
     def reader(self) -> str:
         """The framework class whose way of listing images it uses, or '' if it uses its own."""
-        kind = self.type
-        reads = {method: getattr(kind, method, None) for method in ('load_data_list', 'parse_data_info')}
-        names = {method: getattr(read, '__qualname__', '').partition('.')[0] for method, read in reads.items()}
-        known = names['load_data_list'] != 'CocoDataset' or names['parse_data_info'] == 'CocoDataset'
-        if names['load_data_list'] == 'CustomDataset':  # other packages use this name too
-            known = reads['load_data_list'].__module__.startswith('mmpretrain.')
-        return names['load_data_list'] if known else ''
+        lists, parses = (getattr(self.type, method, None) for method in ('load_data_list', 'parse_data_info'))
+        name, other = (getattr(read, '__qualname__', '').partition('.')[0] for read in (lists, parses))
+        if name == 'CustomDataset':  # other packages use this name too
+            return name if lists.__module__.startswith('mmpretrain.') else ''
+        return '' if name == 'CocoDataset' != other else name
 
     def setting(self, name: str, default):
         """Return an argument: from the config, else the default of the class, else ``default``."""
@@ -216,21 +189,28 @@ class DataSet(MutableMapping):
 
 def datasets(cfg: Config, loaders) -> list:
     """Return the innermost data sets of some loaders in order: wrappers such as RepeatDataset contain others."""
-    queue = [(name, f'{name}.dataset', cfg[name]['dataset']) for name in loaders if cfg.get(name)]
     found = []
-    while queue:
-        name, key, node = queue.pop(0)
-        inner = [(name, f'{key}.datasets.{i}', part) for i, part in enumerate(node.get('datasets') or ())]
-        if not inner and 'dataset' in node:
-            inner = [(name, f'{key}.dataset', node['dataset'])]
-        queue = inner + queue
-        if not inner:
-            found.append(DataSet(node, name, key))
-    several = {name for name, amount in Counter(dataset.name for dataset in found).items() if amount > 1}
-    for name in several:
-        for number, dataset in enumerate([dataset for dataset in found if dataset.name == name]):
-            dataset.name = f'{name}.{number}'
+    for loader in loaders:
+        nodes = list(_innermost(cfg[loader]['dataset'], f'{loader}.dataset')) if cfg.get(loader) else []
+        found += [DataSet(node, f'{loader}.{number}' if len(nodes) > 1 else loader, key)
+                  for number, (node, key) in enumerate(nodes)]
     return found
+
+
+def only_dataset(cfg: Config, loader: str, readers: tuple):
+    """Return the data set of a loader if there is one alone, with one of these readers, on a disk; else None."""
+    members = datasets(cfg, [loader])
+    return members[0] if len(members) == 1 and members[0].reader in readers and not members[0].is_elsewhere else None
+
+
+def _innermost(node, key):
+    inner = [(part, f'{key}.datasets.{i}') for i, part in enumerate(node.get('datasets') or ())]
+    if not inner and 'dataset' in node:
+        inner = [(node['dataset'], f'{key}.dataset')]
+    if not inner:
+        yield node, key
+    for part in inner:
+        yield from _innermost(*part)
 
 
 def of_same_size(names: str, cfg: Config) -> str:
@@ -277,18 +257,12 @@ def class_in(frameworks, registry: str, kind: str):
 
 
 def argument_of(kind, node, name, default):
-    """Return an argument of a class: from its config, else its own default, else ``default``."""
+    """Return an argument of a class: from its config, else its own default or that of a base, else ``default``."""
     if name in node:
         return node[name]
-    found = _default_of(kind, name) if isinstance(kind, type) else None
-    return default if found is None else found
-
-
-def _default_of(kind, name):
-    """Return the default of an argument of a class, from the nearest base that has it, or None."""
-    for owner in kind.__mro__:
-        parameter = inspect.signature(vars(owner)['__init__']).parameters.get(name) \
-            if inspect.isfunction(vars(owner).get('__init__')) else None
-        if parameter is not None:
-            return None if parameter.default is parameter.empty else parameter.default
-    return None
+    for owner in getattr(kind, '__mro__', ()):
+        if inspect.isfunction(vars(owner).get('__init__')):
+            parameter = inspect.signature(vars(owner)['__init__']).parameters.get(name)
+            if parameter is not None:
+                return default if parameter.default in (parameter.empty, None) else parameter.default
+    return default

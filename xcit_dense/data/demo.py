@@ -165,19 +165,12 @@ def _describe(mask, is_crowd):
     """Return the fields of a COCO annotation: polygons for an object, RLE for a crowd."""
     rle = mask_api.encode(np.asfortranarray(mask.astype(np.uint8)))
     if is_crowd:
-        segmentation = dict(size=list(mask.shape), counts=_run_lengths(mask))
+        segmentation = dict(size=list(mask.shape), counts=rle['counts'].decode())
     else:
         contours, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
         segmentation = [c.flatten().astype(float).tolist() for c in contours if len(c) >= 3]
     return dict(segmentation=segmentation, area=float(mask_api.area(rle)), bbox=mask_api.toBbox(rle).tolist(),
                 iscrowd=int(is_crowd))
-
-
-def _run_lengths(mask):
-    """Return the run lengths of a mask, column by column, background first, as COCO writes crowds."""
-    flat = mask.flatten(order='F')
-    changes = np.flatnonzero(np.diff(flat, prepend=False))
-    return np.diff(changes, prepend=0, append=flat.size).tolist()
 
 
 def paint(rng, picture, label, centre, radius):

@@ -4,8 +4,7 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.logging import print_log
 
-from .._utils.text import type_name
-from ..errors import DataError
+from .._utils.text import packages_in, type_name
 from .datasets import LOADERS, class_in, is_elsewhere
 
 
@@ -47,11 +46,8 @@ def limit_top_k(cfg: Config, count: int):
     If k is larger than the number of classes, mmpretrain fails at the end of the first validation.
     """
     for key, metric in evaluators(cfg):
-        ks, kind = metric.get('topk'), metric.get('type')
-        if ks is None or type_name(kind) != 'Accuracy':
-            continue
-        ks = tuple(_listed(ks))
-        if any(k >= count for k in ks) and ks != (1, ):
+        ks = tuple(_listed(metric.get('topk', ())))
+        if type_name(metric.get('type')) == 'Accuracy' and ks != (1, ) and max(ks, default=0) >= count:
             metric['topk'] = tuple(k for k in ks if k < count) or (1, )
             print_log(f'{key}.topk = {metric["topk"]} instead of {ks}: there are only {count} classes',
                       logger='current')
@@ -62,35 +58,9 @@ def annotation_files(cfg: Config, loaders=LOADERS[1:]) -> list:
 
     Metrics of other packages may read anything, and are not returned.
     """
-    found = []
-    for key, metric in evaluators(cfg, loaders):
-        file = metric.get('ann_file')
-        if isinstance(file, str) and not is_elsewhere(metric) and _is_known(metric):
-            found.append((key, Path(file)))
-    return found
-
-
-def _is_known(metric):
-    kind = metric_class(metric)
-    return getattr(kind, '__module__', '').partition('.')[0] in ('mmdet', 'mmseg')
-
-
-def check_evaluators(cfg: Config, loaders=LOADERS[1:], on_findings: str = 'stop'):
-    """Raise an error if any of the `annotation_files` does not exist.
-
-    Args:
-        cfg: The config.
-        loaders: The loaders that will be used.
-        on_findings: ``stop``, or ``warn`` to leave it to the framework.
-
-    Raises:
-        DataError: It names the missing files.
-    """
-    lines = [f'  {key}.ann_file = {str(file)!r}: {file.absolute()} does not exist'
-             for key, file in annotation_files(cfg, loaders) if not file.exists()]
-    if lines and on_findings == 'stop':
-        raise DataError('annotation files of the evaluation are missing:\n' + '\n'.join(lines)
-                        + '\nSet --data-root DIR to the folder of the data set, or set these paths with --cfg-options.')
+    return [(key, Path(metric['ann_file'])) for key, metric in evaluators(cfg, loaders)
+            if isinstance(metric.get('ann_file'), str) and not is_elsewhere(metric)
+            and packages_in(metric_class(metric))[:1] in (['mmdet'], ['mmseg'])]
 
 
 def metric_class(metric):

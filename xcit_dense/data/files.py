@@ -2,12 +2,14 @@
 
 The check of the data and the training itself use it to read label maps and class lists.
 """
+import gc
 import hashlib
 import json
 import os
 import stat
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +20,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from .._utils.files import atomic_write, stamp_of
-from .._utils.text import first_line
+from .._utils.text import first_line, read_text
 from ..errors import DataError, OutputError
 from .channels import ARRAY_SUFFIXES, decode
 
@@ -31,7 +33,7 @@ _TAIL = 4096
 #: The label of a pixel without a class.
 IGNORED = 255
 #: Part of every key of the cache: entries of other versions are not read.
-_VERSION = 6
+_VERSION = 7
 _AT_ONCE = 32
 
 
@@ -61,8 +63,7 @@ def read_files(paths, read, kind, source, use_cache: bool = True, name: str = 'f
     Returns:
         A `FileState` for each path.
     """
-    known = recall(kind, source) if use_cache else None
-    known = known if isinstance(known, dict) else {}
+    known = use_cache and recall(kind, source) or {}
 
     def look(path):
         try:
@@ -111,32 +112,31 @@ def _in_threads(function, items, name):
 
 
 def read_header(path) -> dict:
-    """Return the ``size`` of an image as it is stored and ``turned``, as OpenCV and mmcv read it; and signs of damage:
-    ``cut_off``, with its format, and ``huge``. What only `LoadImageChannels` reads has ``channels``.
+    """Return the ``size`` of an image as it is stored and ``turned``, as OpenCV and mmcv read it. What only
+    `LoadImageChannels` reads has ``channels``.
 
     Raises:
-        Unreadable: It is neither an image that OpenCV reads nor the array of an image.
+        Unreadable: It is cut off, or neither an image that OpenCV reads nor the array of an image.
     """
     if os.path.splitext(path)[1].lower() in ARRAY_SUFFIXES:
         return _read_array_header(path)
     try:
         with Image.open(path, formats=FORMATS) as image:
-            size, kind = image.size, image.format
-            orientation = _orientation(image)
-    except Image.DecompressionBombError as error:
-        return dict(huge=str(error))
-    except Image.UnidentifiedImageError:
+            size, kind, orientation = image.size, image.format, None
+            # OpenCV rotates only these; a PNG without a mark at its start would be decoded to look for one at its end
+            if kind in ('JPEG', 'MPO', 'PNG') and 'exif' in image.info:
+                with suppress(Exception):  # a damaged mark raises many types of errors, and OpenCV ignores it
+                    orientation = image.getexif().get(_ORIENTATION)
+    except (Image.UnidentifiedImageError, Image.DecompressionBombError):  # Pillow refuses large ones, OpenCV does not
         return _decoded_header(path)
-    header = dict(size=list(size), turned=list(size[::-1] if orientation in (5, 6, 7, 8) else size))
     if kind in _END_MARKS:
         with open(path, 'rb') as file:
             file.seek(max(0, os.path.getsize(path) - _TAIL))
-            if _END_MARKS[kind] not in file.read():
-                header['cut_off'] = kind
-    # some of these few can still be decoded; from memory, as mmcv does it
-    if 'cut_off' in header and cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_COLOR) is None:
-        raise Unreadable(f'it is cut off: a {kind} file without its end')
-    return header
+            is_whole = _END_MARKS[kind] in file.read()
+        # some of these few can still be decoded; from memory, as mmcv does it
+        if not is_whole and cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_COLOR) is None:
+            raise Unreadable(f'it is cut off: a {kind} file without its end')
+    return dict(size=list(size), turned=list(size[::-1] if orientation in (5, 6, 7, 8) else size))
 
 
 def _read_array_header(path):
@@ -162,61 +162,36 @@ def _decoded_header(path):
     return header if is_of_opencv else dict(header, channels=shape[2] if len(shape) == 3 else 1)
 
 
-def _orientation(image):
-    # OpenCV rotates only these; a PNG without a mark at its start would be decoded to look for one at its end
-    if image.format not in ('JPEG', 'MPO', 'PNG') or 'exif' not in image.info:
-        return None
-    try:
-        return image.getexif().get(_ORIENTATION)
-    except Exception:  # a damaged mark raises many types of errors, and OpenCV ignores it
-        return None
-
-
-def read_maps(paths, folder, use_cache: bool = True) -> list:
-    """Read label maps as `read_files` does; the content of each is that of `read_map`.
-
-    Args:
-        paths: The files.
-        folder: The folder of the data set that contains them.
-        use_cache: As for `read_files`.
-    """
-    return read_files(paths, read_map, 'maps', folder, use_cache, 'label maps')
-
-
 def read_map(path) -> dict:
-    """Return the ``size`` of a label map, its ``mode``, and ``labels`` as `labels_of` returns them; without labels if
-    its pixels are not single numbers from 0 to 255."""
+    """Return the ``size`` of a label map, its ``mode``, and ``labels``, each with its number of pixels; without labels
+    if its pixels are not single numbers from 0 to 255."""
     with Image.open(path, formats=FORMATS) as image:
         pixels = np.asarray(image)
         content = dict(size=list(image.size), mode=image.mode)
     # mmseg accepts numbers of any type, and reads those beyond 8 bits as other labels
     if pixels.ndim == 2 and (pixels.dtype == np.uint8
                              or pixels.min() >= 0 and (pixels.astype(np.uint8) == pixels).all()):
-        content['labels'] = labels_of(pixels)
+        counts = np.bincount(pixels.ravel().astype(np.uint8))
+        labels = np.flatnonzero(counts)
+        content['labels'] = np.stack([labels, counts[labels]], 1).tolist()
     return content
-
-
-def labels_of(pixels) -> list:
-    """Return the labels in an array of numbers from 0 to 255, each with its number of pixels."""
-    counts = np.bincount(pixels.ravel().astype(np.uint8))
-    labels = np.flatnonzero(counts)
-    return np.stack([labels, counts[labels]], 1).tolist()
 
 
 def read_class_list(path):
     """Return the names in a ``classes.txt``, or None if there is no such file.
 
     Raises:
-        Unreadable: It cannot be read, or has no names, empty names or repeated names.
+        DataError: It cannot be read, or has no names, empty names or repeated names.
     """
     if not path.is_file():
         return None
     try:
-        names = tuple(line.strip() for line in path.read_bytes().decode('utf-8-sig').strip().splitlines())
+        names = tuple(line.strip() for line in read_text(path).strip().splitlines())
+        fault = '' if names and all(names) and len(set(names)) == len(names) else repr(list(names))
     except (OSError, ValueError) as error:
-        raise Unreadable(str(error)) from error
-    if not names or not all(names) or len(set(names)) < len(names):
-        raise Unreadable(repr(list(names)))
+        fault = str(error)
+    if fault:
+        raise DataError(f'{path} must have one unique class name per line and no empty lines: {fault}')
     return names
 
 
@@ -226,30 +201,42 @@ def read_json(path):
     Raises:
         ValueError: It is not JSON; NaN and Infinity, as Python writes them, are accepted.
     """
-    data = Path(path).read_bytes()
+    data, was_on = Path(path).read_bytes(), gc.isenabled()
+    gc.disable()  # it would search millions of new objects for cycles, which JSON does not have
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
         return json.loads(data.decode())
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def cached(kind, path, make, use_cache: bool = True):
+    """Return what ``make()`` returns, which must fit in JSON; a result is kept until the file at ``path`` changes."""
+    stamp = stamp_of(path) if use_cache and path.is_file() else None
+    known = recall(kind, path) if stamp else None
+    if known and known['stamp'] == stamp:
+        return known['found']
+    found = make()
+    if stamp:
+        remember(kind, path, dict(stamp=stamp, found=found))
+    return found
 
 
 def recall(kind, path):
     """Return the result that `remember` kept, or None, also if its file is damaged."""
     try:
-        digest, _, text = _cache_file(kind, path).read_text().partition('\n')
-        if hashlib.sha256(text.encode()).hexdigest() == digest:
-            return json.loads(text)
+        return json.loads(_cache_file(kind, path).read_text())
     except (OSError, ValueError, RuntimeError):
-        pass
-    return None
+        return None
 
 
 def remember(kind, path, content):
     """Keep a result in the user's cache folder for the next run; if it cannot be written, only time is lost."""
-    text = json.dumps(content)
     try:
         with atomic_write(_cache_file(kind, path)) as part:
-            part.write_text(f'{hashlib.sha256(text.encode()).hexdigest()}\n{text}')
+            part.write_text(json.dumps(content))
     except (OSError, RuntimeError):  # a read-only home, a full disk, no home at all
         pass
 

@@ -30,20 +30,13 @@ def files_below(folder, hidden_folders: bool = False) -> list:
     Args:
         folder: The folder.
         hidden_folders: Whether to look into folders whose names begin with a dot, as mmseg does.
-
-    Raises:
-        DataError: A folder cannot be read.
     """
     return sorted(map(Path, names_below(folder, hidden_folders)))
 
 
 def names_below(folder, hidden_folders: bool = False) -> list:
     """Return the paths of `files_below` as strings, unsorted: a million of them takes seconds."""
-    folder = Path(folder)
-    try:
-        return list(_walk(folder, hidden_folders, ())) if folder.is_dir() else []
-    except OSError as error:
-        raise DataError(f'a folder with data cannot be read: {error}') from error
+    return list(_walk(folder, hidden_folders, ())) if Path(folder).is_dir() else []
 
 
 def find_images(source, suffixes=IMAGE_SUFFIXES):
@@ -88,18 +81,11 @@ def _walk(folder, hidden_folders, above):
     with os.scandir(folder) as entries:
         for entry in entries:
             hidden = entry.name.startswith('.')
-            if _is_folder(entry):
+            if os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir():  # a link may lead to itself
                 if hidden_folders or not hidden:
                     yield from _walk(entry.path, hidden_folders, (*above, here))
             elif not hidden:
                 yield entry.path
-
-
-def _is_folder(entry):
-    try:
-        return entry.is_dir()
-    except OSError:  # a link to itself
-        return False
 
 
 def names_in_list(path) -> list:

@@ -29,8 +29,6 @@ class ImageFolderDataset(BaseSegDataset):
 
     def __init__(self, *, ignore_labels=(), image_ending: str = '', classes_file: str = 'classes.txt', **options):
         self.ignore_labels, self.image_ending = tuple(ignore_labels), image_ending
-        if bad := [label for label in self.ignore_labels if not 0 <= label <= IGNORED]:
-            raise DataError(f'ignore_labels must be from 0 to {IGNORED}, got {bad[0]}')
         super().__init__(**options)
 
     def get_label_map(self, new_classes=None):

@@ -1,13 +1,13 @@
 """The label maps of a data set: its files, which label is which class, and which labels are ignored."""
 from pathlib import Path
 
+from mmcv.transforms import LoadAnnotations
 from mmengine.config import Config
 from mmengine.logging import print_log
 
 from .._utils.text import counted, listed
-from .datasets import LOADERS, DataSet, datasets, dicts_in
-from .evaluators import evaluators
-from .files import IGNORED, read_maps
+from .datasets import DataSet, dicts_in
+from .files import IGNORED, read_files, read_map
 from .folders import files_below, label_map_of, names_in_list
 from .pipelines import map_loader
 
@@ -48,8 +48,6 @@ def label_map(first: int, ignored, count: int):
     Returns:
         A dict whose keys are labels minus ``first``; None if nothing changes.
     """
-    if not ignored:
-        return None
     labels = labels_of_classes(first, ignored, count)
     return {**{label - first: IGNORED for label in sorted(ignored) if first <= label != IGNORED},
             **{label - first: place for place, label in enumerate(labels) if label - first != place}} or None
@@ -83,25 +81,14 @@ def void_names(names) -> list:
 
 def names_path_of(dataset) -> Path:
     """Return the path of the file with the class names of label maps."""
-    root = dataset.root
-    return Path(root, dataset.get('classes_file') or 'classes.txt').absolute()
+    return dataset.file(dataset.get('classes_file') or 'classes.txt')
 
 
 def leave_out_255(cfg: Config):
-    """Make heads, padding, pipelines and metrics ignore the label 255, where the config has another number.
-
-    The ``ignore_labels`` of a data set become 255.
-    """
-    nodes = [(node, 'ignore_index') for node in _nodes(cfg, 'decode_head', 'auxiliary_head')]
-    nodes += [(node, 'seg_pad_val') for node in _nodes(cfg, 'data_preprocessor')]
-    nodes += [(step, key) for dataset in datasets(cfg, LOADERS) for step in dicts_in(dataset.get('pipeline') or ())
-              for key in ('ignore_index', 'seg_pad_val')]
-    nodes += [(metric, 'ignore_index') for _, metric in evaluators(cfg)]
-    for node, key in nodes:
-        if node.get(key) not in (None, IGNORED):  # a binary loss has None
-            print_log(f'{key} = {IGNORED} instead of {node[key]} ({node.get("type", "")}): ignored labels are '
-                      f'{IGNORED} after loading', logger='current')
-            node[key] = IGNORED
+    """Make heads, padding, pipelines and metrics ignore the label 255, as ignored labels are 255 after loading."""
+    for node in dicts_in(list(cfg.values())):
+        for key in {'ignore_index', 'seg_pad_val'} & node.keys():
+            node[key] = None if node[key] is None else IGNORED  # a binary loss has None
 
 
 def pad_as_ignored(cfg: Config):
@@ -109,21 +96,17 @@ def pad_as_ignored(cfg: Config):
 
     No class has the label 255, so the loss would fail at the first image that is smaller than the batch.
     """
-    labels = {head.get('ignore_index', IGNORED) for head in _nodes(cfg, 'decode_head', 'auxiliary_head')
-              if 'num_classes' in head}
+    model = cfg.get('model') or {}
+    heads, preprocessors = ([*dicts_in([model.get(name) for name in names])] for names in (
+        ('decode_head', 'auxiliary_head'), ('data_preprocessor', )))
+    labels = {head.get('ignore_index', IGNORED) for head in heads if 'num_classes' in head}
     if len(labels) != 1 or not isinstance(label := labels.pop(), int) or label == IGNORED:
         return
-    for node in _nodes(cfg, 'data_preprocessor'):
+    for node in [*preprocessors, *dicts_in(cfg.get('data_preprocessor'))]:  # it may also be at the top of the config
         if node.get('seg_pad_val', 0) == IGNORED:
             node['seg_pad_val'] = label
-            print_log(f'seg_pad_val = {label} instead of {IGNORED}: the heads ignore this label '
-                      '(ignore_index)', logger='current')
-
-
-def _nodes(cfg, *names):
-    """Return every dict in some parts of a model; its preprocessor may also be at the top of the config."""
-    model = cfg.get('model') or {}
-    return list(dicts_in([model.get(name) for name in names] + [cfg.get(name) for name in names]))
+            print_log(f'seg_pad_val = {label} instead of {IGNORED}: the heads ignore this label (ignore_index)',
+                      logger='current')
 
 
 class LabelMaps:
@@ -142,9 +125,7 @@ class LabelMaps:
         ignored: The labels in the files that mean "no class".
         skipped: Those of them that the data set itself ignores: they use up no class number, and higher labels move
             down.
-        unlabelled: The labels in the files that are 255 after loading.
         is_read: Whether a step of the frameworks reads the maps; otherwise nothing is known of the labels in them.
-        reader: The name of the step that reads them.
     """
 
     def __init__(self, dataset, ignored=(), use_cache: bool = True):
@@ -152,12 +133,11 @@ class LabelMaps:
         self.folder = dataset.folder('seg_map_path')
         self.suffix = dataset.setting('seg_map_suffix', '.png')
         self.first, self.skipped = first_label(dataset), own_ignored(dataset)
-        self.unlabelled = {IGNORED, *range(self.first), *self.skipped}
-        self.ignored = {dataset.setting('ignore_index', IGNORED), *self.unlabelled,
+        self.ignored = {dataset.setting('ignore_index', IGNORED), IGNORED, *range(self.first), *self.skipped,
                         *(label + self.first for label in ignored if label != IGNORED)}
-        loader = map_loader(dataset)
-        self.is_read = loader.is_standard and (loader.kind is not None or not dataset.get('pipeline'))
-        self.reader = getattr(loader.kind, '__name__', 'no known step')
+        kind, _ = map_loader(dataset)
+        self.is_read = kind in (LoadAnnotations, dataset.class_of('TRANSFORMS', 'LoadAnnotations')) if kind else (
+            not dataset.get('pipeline'))
         self._images = dataset.folder('img_path')
         self.ending = dataset.get('image_ending') or ''
         self._list = dataset.ann_file if dataset.get('ann_file') else None
@@ -165,8 +145,8 @@ class LabelMaps:
         self._use_cache = use_cache
 
     def read(self, paths) -> list:
-        """Return the states of files as `read_maps` does."""
-        return read_maps(paths, self.folder, self._use_cache)
+        """Return the states of label maps as `read_files` does; the content of each is that of `read_map`."""
+        return read_files(paths, read_map, 'maps', self.folder, self._use_cache, 'label maps')
 
     def labels(self, count: int) -> list:
         """Return the labels in the files for ``count`` classes."""

@@ -4,6 +4,7 @@ import os
 import re
 from collections import defaultdict
 from fnmatch import translate
+from functools import cached_property
 from glob import escape
 
 import numpy as np
@@ -15,18 +16,13 @@ from mmengine.registry import DATASETS, TRANSFORMS
 from PIL import Image, ImageFilter
 
 from .._utils.text import counted, listed
-from ..errors import DataError
+from ..errors import ConfigError, DataError
 from .class_folders import ClassImages
 from .datasets import is_elsewhere
-from .files import FORMATS
 from .folders import IMAGE_SUFFIXES, MAP_SUFFIXES, MAPS, names_below, part_in, plain
 
 #: Suffixes of images by default; upper or lower case.
 SUFFIXES = (*IMAGE_SUFFIXES, '.ppm', '.pgm')
-#: A label map has at most so many different values, counted in about so many pixels; a photograph has more.
-_VALUES, _PIXELS = 64, 1 << 16
-#: So many files of a group are read to see whether all are label maps.
-_LOOKED_AT = 32
 _NAMES = {*MAPS, 'gtcoarse', 'segmentationobject', 'stuffthingmaps'}
 _PARTS = dict(val='images for validation', test='images for test')
 #: Probability of a blur of the first global view, the second and the local ones; the range of its radius in pixels.
@@ -85,20 +81,18 @@ class UnlabelledSource(ClassImages):
             raise DataError(f'UnlabelledImages lists folders on a disk, not {dataset.get("data_root")}: mount or copy '
                             'them, and set --data-root DIR')
         super().__init__(dataset)
-        dataset = self.dataset
         self.is_labelled, self.advice, self.left_out = False, '', {}
-        self.suffixes = tuple(suffix.lower() for suffix in dataset.get('extensions') or SUFFIXES)
-        self._found, self._amount = None, ''
+        self.suffixes = tuple(suffix.lower() for suffix in self.dataset.get('extensions') or SUFFIXES)
 
     def images(self) -> list:
         """Return the images in order: pairs of a path, as a string, and None."""
         if self.list:
             return super().images()
-        return [(os.path.join(self.folder, name), None) for name in self._names()[0]]
+        return [(os.path.join(self.folder, name), None) for name in self._names[0]]
 
     def unread(self) -> list:
         """Return the paths of images whose suffix is not among those of the data set; other files do not matter."""
-        return [] if self.list else [os.path.join(self.folder, name) for name in self._names()[1]]
+        return [] if self.list else [os.path.join(self.folder, name) for name in self._names[1]]
 
     def nothing(self) -> str:
         """Say that there are no images, and what to do."""
@@ -108,51 +102,47 @@ class UnlabelledSource(ClassImages):
 
     def describe(self) -> str:
         """Say which images are left out, and how to use them."""
-        kinds = defaultdict(list)
-        for pattern, kind in self.left_out.items():
-            kinds[kind].append(pattern)
-        words = '; '.join(f'{kind} ({listed(patterns)})' for kind, patterns in kinds.items())
+        words = listed(f'{pattern} ({kind})' for pattern, kind in self.left_out.items())
         return (f'{self._amount} are left out: {words}. To change it: --train-images DIR, or --cfg-options '
                 '"train_dataloader.dataset.left_out=[]" to use every image')
 
+    @cached_property
     def _names(self):
-        """Return the names of images, and those of images with other suffixes."""
-        if self._found is None:
-            start = len(os.path.join(self.folder, ''))  # os.path.relpath takes 10 s for a million
-            names, patterns = [path[start:] for path in names_below(self.folder)], self.dataset.get('left_out')
-            images = sorted(name for name in names if name.lower().endswith(self.suffixes))
-            self.left_out = find_left_out(images, self.folder) if patterns is None else dict.fromkeys(
-                patterns, 'left_out of the data set')
-            total = len(images)
-            if self.left_out:
-                matches = re.compile('|'.join(map(translate, self.left_out))).match
-                images = [name for name in images if not matches(name)]
-            self._amount = f'{total - len(images):,} of {counted(total, "images")}'
-            Image.init()
-            others = tuple(set(Image.EXTENSION) - set(self.suffixes))
-            self._found = images, sorted(name for name in names if name.lower().endswith(others))
-        return self._found
+        """The names of images, and those of images with other suffixes."""
+        start = len(os.path.join(self.folder, ''))  # os.path.relpath takes 10 s for a million
+        names, patterns = [path[start:] for path in names_below(self.folder)], self.dataset.get('left_out')
+        images = sorted(name for name in names if name.lower().endswith(self.suffixes))
+        self.left_out = find_left_out(images) if patterns is None else dict.fromkeys(
+            patterns, 'left_out of the data set')
+        used = _without(images, self.left_out)
+        self._amount = f'{len(images) - len(used):,} of {counted(len(images), "images")}'
+        Image.init()
+        others = tuple(set(Image.EXTENSION) - set(self.suffixes))
+        return used, sorted(name for name in names if name.lower().endswith(others))
 
 
-def find_left_out(names, folder) -> dict:
+def find_left_out(names) -> dict:
     """Return what not to train on: label maps, and images of the validation and the test if there are training ones.
 
     Files are label maps if they are below a folder with a usual name of such folders, or have a usual ending
-    (``_mask.png``), and all of them that are read have few values. Images are for validation or test if a folder
-    beside theirs, or beside one above it, has the same name with "train" in place of "val" or "test".
+    (``_mask.png``). Images are for validation or test if a folder beside theirs, or beside one above it, has the same
+    name with "train" in place of "val" or "test".
 
     Args:
         names: The images, relative to their folder.
-        folder: The folder.
 
     Returns:
         What they are, by pattern.
     """
-    names = [name.replace(os.sep, '/') for name in names]
-    patterns = _patterns_of_maps(names, folder)
-    matches = re.compile('|'.join(map(translate, patterns)) or '(?!)').match
-    images = [name for name in names if not matches(name)]
+    patterns = _patterns_of_maps(names)
+    images = _without(names, patterns)
     return dict.fromkeys(patterns, 'label maps') | _held_out(images) if images else {}
+
+
+def _without(names, patterns):
+    """Return the names that match none of some patterns."""
+    matches = re.compile('|'.join(map(translate, patterns)) or '(?!)').match
+    return [name for name in names if not matches(name)]
 
 
 def _held_out(names):
@@ -169,8 +159,8 @@ def _held_out(names):
             for part, folder in found if part in _PARTS}
 
 
-def _patterns_of_maps(names, root):
-    groups = defaultdict(list)
+def _patterns_of_maps(names):
+    patterns = set()
     for name in names:
         stem, suffix = os.path.splitext(name)
         if suffix.lower() in MAP_SUFFIXES:
@@ -178,32 +168,10 @@ def _patterns_of_maps(names, root):
             while folder and plain(os.path.basename(folder)) not in _NAMES:
                 folder = os.path.dirname(folder)
             if folder:
-                groups[f'{escape(folder)}/*{escape(suffix)}'].append(name)
+                patterns.add(f'{escape(folder)}/*{escape(suffix)}')
             elif ending and plain(ending[0]) in _NAMES:
-                groups[f'*{escape(ending[0] + suffix)}'].append(name)
-    return sorted(pattern for pattern, members in groups.items() if _are_maps(members, root))
-
-
-def _are_maps(names, root):
-    """Whether some of the images, evenly chosen, have few values; those that cannot be read do not count."""
-    counts = [count for name in names[::-(-len(names) // _LOOKED_AT)] if (count := _values(os.path.join(root, name)))]
-    return bool(counts) and max(counts) <= _VALUES
-
-
-def _values(path):
-    """Return the number of different values of an image; None if it cannot be read."""
-    if not os.path.isfile(path):  # a pipe would block
-        return None
-    try:
-        with Image.open(path, formats=FORMATS) as image:
-            pixels = np.asarray(image)
-    except Exception:  # PIL raises many types of errors; the data check reports the file
-        return None
-    step = max(int((pixels.shape[0] * pixels.shape[1] / _PIXELS) ** 0.5), 1)
-    values = pixels[::step, ::step]
-    if values.ndim > 2:  # of bytes; as one number, whose sorting is much faster
-        values = values @ (1 << 8 * np.arange(values.shape[2]))
-    return len(np.unique(values))
+                patterns.add(f'*{escape(ending[0] + suffix)}')
+    return sorted(patterns)
 
 
 @TRANSFORMS.register_module()
@@ -222,46 +190,22 @@ class MultiCrop(BaseTransform):
         blurs: Whether to blur and solarise some views. In small views, little would be left.
 
     Raises:
-        ValueError: A value is out of range.
+        ConfigError: ``num_local`` is below 0.
     """
 
     def __init__(self, global_size: int = 224, local_size: int = 96, num_local: int = 10, *,
                  global_ratio=(0.25, 1.), local_ratio=(0.05, 0.25), blurs: bool = True):
-        for name, value, least in (('global_size', global_size, 1), ('local_size', local_size, 1),
-                                   ('num_local', num_local, 0)):
-            if not isinstance(value, int) or value < least:
-                raise ValueError(f'{name} of MultiCrop must be a whole number of at least {least}, got {value!r}')
-        for name, (low, high) in dict(global_ratio=global_ratio, local_ratio=local_ratio).items():
-            if not 0 < low <= high <= 1:
-                raise ValueError(f'{name} of MultiCrop must be two numbers above 0 and at most 1, the lower one '
-                                 f'first; got {low!r}, {high!r}')
-        self.global_size, self.local_size, self.num_local = global_size, local_size, num_local
+        if num_local < 0:
+            raise ConfigError(f'num_local of MultiCrop must be at least 0, got {num_local}')
         blur = _BLURS if blurs else (0., 0., 0.)
         self.views = [_view(global_size, global_ratio, blur[0]), _view(global_size, global_ratio, blur[1], blurs),
                       *[_view(local_size, local_ratio, blur[2])] * num_local]
 
     def transform(self, results: dict) -> dict:
-        """Replace ``img`` (H, W, 3), uint8 and BGR, by a list of the views, the global ones first.
-
-        Raises:
-            DataError: The image has another type or number of channels.
-        """
-        image = results['img']
-        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-            raise DataError(f'MultiCrop needs images of three channels of bytes, as LoadImageFromFile reads them; got '
-                            f'the shape {image.shape} and the type {image.dtype}')
-        image = Image.fromarray(np.ascontiguousarray(image[..., ::-1]))
+        """Replace ``img`` (H, W, 3), uint8 and BGR, by a list of the views, the global ones first."""
+        image = Image.fromarray(np.ascontiguousarray(results['img'][..., ::-1]))
         results['img'] = [np.ascontiguousarray(np.asarray(view(image))[..., ::-1]) for view in self.views]
         return results
-
-    @property
-    def summary(self) -> str:
-        """The numbers and sizes of the views as text."""
-        return f'2 of {self.global_size} x {self.global_size} pixels and {self.num_local} of ' \
-               f'{self.local_size} x {self.local_size}'
-
-    def __repr__(self):
-        return f'{type(self).__name__}({self.summary})'
 
 
 def _view(size, ratio, blur, solarises=False):

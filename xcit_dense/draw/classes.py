@@ -19,8 +19,6 @@ _TONES = ((0.85, 0.95), (0.45, 1.), (0.95, 0.6))
 _HUES = 8
 #: Smallest text that can be read, in pixels.
 _SMALLEST = 9
-#: The name that the warning about fonts was about: there is one in a process.
-_WARNED = []
 #: A chip may lie in its box if it takes at most this share of it.
 _SHARE = 0.06
 #: A chip hides an object if the object is smaller than this many chips.
@@ -75,7 +73,7 @@ def legible(name) -> str:
     name = printable(name)
     if _file_with(frozenset(name)):
         return name
-    _warn_of(name)
+    _warn()
     return ''.join(c if c.isascii() else c.encode('unicode_escape').decode() for c in name)
 
 
@@ -101,21 +99,18 @@ def _system_files():
 
 @lru_cache(256)
 def _letters_of(file) -> frozenset:
-    from fontTools.ttLib import TTFont, TTLibError
+    from matplotlib.ft2font import FT2Font
     try:
-        with TTFont(file, fontNumber=0, lazy=True) as font:
-            return frozenset(map(chr, font.getBestCmap() or ()))
-    except (OSError, TTLibError):
+        return frozenset(map(chr, FT2Font(str(file)).get_charmap()))
+    except RuntimeError:  # it is damaged
         return frozenset()
 
 
-def _warn_of(name):
-    if _WARNED:
-        return
-    _WARNED.append(name)
+@lru_cache(1)
+def _warn():
     logging.getLogger(__name__).warning(
-        'no font of this system has the letters of %r: pictures show codes instead. Install a font with them, such as '
-        'fonts-noto-cjk', name)
+        'no font of this system has the letters of some names: pictures show codes instead. Install a font with them, '
+        'such as fonts-noto-cjk')
 
 
 def fit_text(text, font, width) -> str:

@@ -135,10 +135,12 @@ def draw_map(picture, labels, names, colours, ignored=(255, ), named: bool = Tru
         The new picture.
     """
     picture = np.ascontiguousarray(picture, np.uint8)
-    places = _places(np.asarray(labels), len(names), ignored)
-    table = np.array([*colours[:len(names)], WHITE, BLACK], np.uint8)
+    labels, count = np.asarray(labels).astype(np.int32), len(names)
+    places = np.where((labels >= 0) & (labels < count), labels, count)  # in the table: classes, no class, ignored
+    places[np.isin(labels, ignored)] = count + 1
+    table = np.array([*colours[:count], WHITE, BLACK], np.uint8)
     result = cv2.addWeighted(picture, 1 - _MAP_ALPHA, np.take(table, places, 0), _MAP_ALPHA, 0)
-    dark, unknown = places == len(names) + 1, places == len(names)
+    dark, unknown = places == count + 1, places == count
     if dark.any():
         result[dark] = (_DARK * picture[dark]).astype(np.uint8)
     if unknown.any():
@@ -148,15 +150,6 @@ def draw_map(picture, labels, names, colours, ignored=(255, ), named: bool = Tru
     if named:
         _draw_names(result, places, names, colours)
     return result
-
-
-def _places(labels, count, ignored):
-    """Return labels as positions in a table: classes, no class, ignored; uint8 where that is enough."""
-    kind = np.uint8 if count <= 254 else np.int32
-    places = np.where((labels >= 0) & (labels < count), labels, count).astype(kind)
-    for label in ignored:
-        places[labels == label] = count + 1
-    return places
 
 
 def _draw_names(picture, places, names, colours):
@@ -250,7 +243,10 @@ def colours_of(panel: Panel, image) -> np.ndarray:
     """Return a panel as RGB (H, W, 3) uint8, as large as ``image`` (also RGB uint8); white where the map ends early."""
     if panel.values is None:
         return image
-    values, (rows, columns) = _stretched(panel.values), panel.cells
+    # percentiles become 0 and 1, for each channel if there are some; a flat map is 0
+    low, high = np.percentile(panel.values, (LOW, HIGH), axis=(0, 1))
+    values = ((panel.values - low) / np.maximum(high - low, 1e-30)).clip(0, 1).astype(np.float32)
+    rows, columns = panel.cells
     height, width = image.shape[:2]
     # cells smaller than pixels are averaged, larger ones keep their borders
     sizes = [min(count, max(round(length * count / cells), 1))
@@ -271,12 +267,6 @@ def colours_of(panel: Panel, image) -> np.ndarray:
     colours = (255 * values).round().astype(np.uint8)
     colours[ends[0]] = colours[:, ends[1]] = 255
     return colours
-
-
-def _stretched(values):
-    """Return a map scaled so that its percentiles are 0 and 1, for each channel if it has channels; a flat map is 0."""
-    low, high = np.percentile(values, (LOW, HIGH), axis=(0, 1))
-    return ((values - low) / np.maximum(high - low, 1e-30)).clip(0, 1).astype(np.float32)
 
 
 def _panel_size(image, columns):

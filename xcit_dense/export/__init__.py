@@ -1,4 +1,4 @@
-"""Models as ONNX files: the graphs that are exported, and how such a file replaces a checkpoint.
+"""Models as ONNX files: the graphs that are exported, and their comparison with the checkpoint.
 
 `xcit_dense.runtime` runs the files without this package.
 """

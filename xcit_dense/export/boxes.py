@@ -15,42 +15,23 @@ MISSING = -1.
 ANY = -0.5
 
 
-class Decoder(nn.Module):
-    """Applies deltas to boxes as mmdet's ``DeltaXYWHBBoxCoder`` does, and clips them to the image."""
+def decode(coder, boxes: Tensor, deltas: Tensor, limits: Tensor) -> Tensor:
+    """Apply deltas to boxes as mmdet's ``DeltaXYWHBBoxCoder`` does, and clip them to the image.
 
-    def __init__(self, coder):
-        super().__init__()
-        self.register_buffer('means', torch.tensor(coder.means, dtype=torch.float32), persistent=False)
-        self.register_buffer('stds', torch.tensor(coder.stds, dtype=torch.float32), persistent=False)
-
-    def forward(self, boxes: Tensor, deltas: Tensor, limits: Tensor) -> Tensor:
-        """Return boxes (..., 4) from boxes and deltas (..., 4); ``limits`` (4, ): width, height, width, height."""
-        deltas = deltas * self.stds + self.means
-        first, last = boxes[..., :2], boxes[..., 2:]
-        sizes = last - first
-        longest = abs(math.log(16 / 1000))
-        centres = (first + last) * 0.5 + sizes * deltas[..., :2]
-        halves = sizes * deltas[..., 2:].clamp(-longest, longest).exp() * 0.5
-        corners = torch.cat([centres - halves, centres + halves], -1)
-        return torch.minimum(corners.clamp(min=0), limits)
-
-
-class Anchors(nn.Module):
-    """The anchors of one level of mmdet's ``AnchorGenerator``."""
-
-    def __init__(self, generator, level):
-        super().__init__()
-        self.register_buffer('base', generator.base_anchors[level].float(), persistent=False)
-        self.register_buffer('strides', torch.tensor(generator.strides[level] * 2, dtype=torch.float32),
-                             persistent=False)
-
-    def forward(self, index: Tensor, width) -> Tensor:
-        """Return the anchors (..., 4) with the indices ``index`` (...) of a map that is ``width`` wide."""
-        count = len(self.base)
-        place = index // count
-        width = torch.scalar_tensor(width, dtype=torch.int64)  # in onnxscript a graph's number cannot divide a tensor
-        x, y = place % width, place // width
-        return self.base[index % count] + torch.stack([x, y, x, y], -1) * self.strides
+    Args:
+        coder: The coder.
+        boxes: (..., 4).
+        deltas: (..., 4).
+        limits: (4, ): width, height, width, height.
+    """
+    deltas = deltas * torch.tensor(coder.stds) + torch.tensor(coder.means)
+    first, last = boxes[..., :2], boxes[..., 2:]
+    sizes = last - first
+    longest = abs(math.log(16 / 1000))
+    centres = (first + last) * 0.5 + sizes * deltas[..., :2]
+    halves = sizes * deltas[..., 2:].clamp(-longest, longest).exp() * 0.5
+    corners = torch.cat([centres - halves, centres + halves], -1)
+    return torch.minimum(corners.clamp(min=0), limits)
 
 
 class Align(nn.Module):
@@ -70,9 +51,9 @@ class Align(nn.Module):
         sizes = rois[:, 3:] - rois[:, 1:3]
         # floor(log2(scale)) without a logarithm, which differs between runtimes
         scale = sizes.prod(1).sqrt() / self.finest + 1e-6
-        places = sum((scale >= 2**level).long() for level in range(1, len(self.strides)))
-        if len(self.strides) == 1:
-            places = torch.zeros_like(scale, dtype=torch.int64)
+        places = torch.zeros_like(scale, dtype=torch.int64)
+        for level in range(1, len(self.strides)):
+            places = places + (scale >= 2**level)
         return align_rois(list(maps[:len(self.strides)]), rois, places, self.strides, self.size, self.sampling_ratio,
                           self.aligned)
 
@@ -105,14 +86,8 @@ def suppress_groups(boxes: Tensor, scores: Tensor, labels: Tensor, iou_threshold
     # clipped boxes are not below 0
     largest = torch.where(candidates[..., None], boxes, 0.).amax((1, 2, 3), keepdim=True)
     apart = boxes + labels[..., None].to(boxes.dtype) * (largest + 1)
-    keep = suppress(apart.flatten(0, 1), scores.flatten(0, 1), _below(iou_threshold), score_threshold, limit)
+    keep = suppress(apart.flatten(0, 1), scores.flatten(0, 1), iou_threshold, score_threshold, limit)
     return torch.where(keep.view_as(scores), scores, MISSING)
-
-
-def _below(threshold):
-    """Return the largest float32 that is not above a threshold: runtimes compare in float32, torchvision in float64."""
-    rounded = torch.tensor(threshold, dtype=torch.float32)
-    return rounded.item() if rounded.item() <= threshold else torch.nextafter(rounded, -torch.ones(())).item()
 
 
 @torch.library.custom_op('xcit_dense::suppress', mutates_args=())
@@ -205,7 +180,8 @@ def _suppress(boxes, scores, iou_threshold: float, score_threshold: float, limit
                                  op.Constant(value_floats=[iou_threshold]), op.Constant(value_floats=[score_threshold]))
     index = op.Gather(found, op.Constant(value_ints=[0, 2]), axis=1)  # group and box, without the class between them
     nothing = op.Less(scores, scores)
-    return op.ScatterND(nothing, index, op.Expand(op.Constant(value=_true()), op.Slice(op.Shape(found), [0], [1])))
+    true = op.Cast(op.Constant(value_ints=[1]), to=9)
+    return op.ScatterND(nothing, index, op.Expand(true, op.Slice(op.Shape(found), [0], [1])))
 
 
 def _align_rois(maps, rois, places, strides, size, sampling_ratio: int, aligned: bool):
@@ -220,18 +196,11 @@ def _align_rois(maps, rois, places, strides, size, sampling_ratio: int, aligned:
             x, op.Gather(boxes, index), op.Gather(images, index), spatial_scale=1 / stride, output_height=size[0],
             output_width=size[1], sampling_ratio=sampling_ratio, mode='avg',
             coordinate_transformation_mode='half_pixel' if aligned else 'output_half_pixel'))
-    if len(maps) == 1:
-        return cut[0]
     index = op.Concat(*found, axis=0)
     count = op.Shape(index)
     numbers = op.Range(op.Constant(value_int=0), op.Squeeze(count, [0]), op.Constant(value_int=1))
     back = op.ScatterElements(numbers, index, numbers, axis=0)  # the new position of each RoI
     return op.Gather(op.Concat(*cut, axis=0), back)
-
-
-def _true():
-    import onnx
-    return onnx.helper.make_tensor('true', onnx.TensorProto.BOOL, [1], [True])
 
 
 #: For ``custom_translation_table`` of `torch.onnx.export`.

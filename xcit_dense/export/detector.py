@@ -8,22 +8,25 @@ from torch import Tensor, nn
 from ..errors import ConfigError
 from ..models import XCiT
 from ..models.exported_form import to_exported_form
-from .boxes import ANY, MISSING, TRANSLATIONS, Align, Anchors, Decoder, pad_to, rows, suppress_groups, top
-from .metadata import IMAGE, Preprocessing
+from .boxes import ANY, MISSING, TRANSLATIONS, Align, decode, pad_to, rows, suppress_groups, top
+from .preprocessing import IMAGE, Preprocessing
 
 #: Supported keys of ``nms``; ``split_thr``, from which mmcv works class by class, changes nothing here.
 _NMS_KEYS = {'type', 'iou_threshold', 'iou_thr', 'split_thr'}
-#: The classes of mmdet and mmcv that the graph supports, by the last part of their key in the config.
-_KINDS = dict(
-    model=('FasterRCNN', 'MaskRCNN', 'CascadeRCNN', 'TwoStageDetector', 'RetinaNet', 'SingleStageDetector'),
-    data_preprocessor=('DetDataPreprocessor', ), rpn_head=('RPNHead', ), anchor_generator=('AnchorGenerator', ),
-    bbox_coder=('DeltaXYWHBBoxCoder', ), roi_head=('StandardRoIHead', 'CascadeRoIHead'),
-    bbox_head=('RetinaHead', 'Shared2FCBBoxHead', 'Shared4Conv1FCBBoxHead', 'ConvFCBBoxHead'),
-    bbox_roi_extractor=('SingleRoIExtractor', ), mask_roi_extractor=('SingleRoIExtractor', ), roi_layer=('RoIAlign', ),
-    mask_head=('FCNMaskHead', ))
-#: The values that their attributes must have.
-_NEEDED = dict(bbox_coder=dict(add_ctr_clamp=False, clip_border=True), roi_head=dict(with_shared_head=False),
-               bbox_head=dict(with_cls=True, with_reg=True), roi_layer=dict(pool_mode='avg'))
+#: By attribute of a detector, the classes of mmdet that the graph supports.
+_KINDS = {
+    'model': ('FasterRCNN', 'MaskRCNN', 'CascadeRCNN', 'TwoStageDetector', 'RetinaNet', 'SingleStageDetector'),
+    'model.rpn_head': ('RPNHead', ),
+    'model.bbox_head': ('RetinaHead', ),
+    'model.roi_head': ('StandardRoIHead', 'CascadeRoIHead'),
+    'model.roi_head.bbox_head': ('Shared2FCBBoxHead', 'Shared4Conv1FCBBoxHead', 'ConvFCBBoxHead'),
+    'model.roi_head.mask_head': ('FCNMaskHead', ),
+    'model.roi_head.bbox_roi_extractor': ('SingleRoIExtractor', ),
+    'model.roi_head.mask_roi_extractor': ('SingleRoIExtractor', ),
+    'model.rpn_head.bbox_coder': ('DeltaXYWHBBoxCoder', ),
+    'model.bbox_head.bbox_coder': ('DeltaXYWHBBoxCoder', ),
+    'model.roi_head.bbox_head.bbox_coder': ('DeltaXYWHBBoxCoder', ),
+}
 
 
 class DetectorGraph(nn.Module):
@@ -89,9 +92,6 @@ class DenseHead(nn.Module):
     def __init__(self, head, by_level):
         super().__init__()
         self.head, self.by_level = head, by_level
-        self.classes, self.is_sigmoid = head.cls_out_channels, head.use_sigmoid_cls
-        self.anchors = nn.ModuleList(Anchors(head.prior_generator, i) for i in range(head.prior_generator.num_levels))
-        self.decode = Decoder(head.bbox_coder)
         cfg = head.test_cfg
         self.count, self.limit, self.iou_threshold = cfg.nms_pre, cfg.max_per_img, iou_threshold_of(cfg)
         self.smallest = cfg.get('min_bbox_size', -1)
@@ -99,7 +99,8 @@ class DenseHead(nn.Module):
 
     def forward(self, maps, limits: Tensor):
         """Return boxes (B, n, 4), scores (B, n), descending and `MISSING` where there is none, and labels (B, n)."""
-        found = [self._of_level(*level, limits) for level in zip(self.anchors, *self.head(maps), strict=True)]
+        found = [self._of_level(number, *level, limits) for number, level in enumerate(
+            zip(*self.head(maps), strict=True))]
         boxes, scores, labels = (torch.stack(parts, 1) for parts in zip(*found, strict=True))  # (B, levels, count)
         if self.by_level:
             marks = torch.arange(len(found))[:, None]
@@ -110,15 +111,17 @@ class DenseHead(nn.Module):
         scores, index = top(scores.flatten(1), min(self.limit, self.count * len(found)))
         return rows(boxes.flatten(1, 2), index), scores, labels.flatten(1).gather(1, index)
 
-    def _of_level(self, anchors, logits, deltas, limits):
+    def _of_level(self, number, logits, deltas, limits):
         """Return the ``count`` best boxes of a level, with scores and labels."""
-        width = logits.shape[3]
-        logits = _by_anchor(logits, self.classes)
-        scores = logits.sigmoid() if self.is_sigmoid else logits.softmax(-1)[..., :-1]
+        # as tensors: in onnxscript a graph's number cannot divide a tensor
+        size = [torch.scalar_tensor(side, dtype=torch.int64) for side in logits.shape[2:]]
+        logits = _by_anchor(logits, self.head.cls_out_channels)
+        scores = logits.sigmoid() if self.head.use_sigmoid_cls else logits.softmax(-1)[..., :-1]
         classes = scores.shape[-1]
         scores, index = top(scores.flatten(1), self.count)
         place = index // classes
-        boxes = self.decode(anchors(place, width), rows(_by_anchor(deltas, 4), place), limits)
+        anchors = self.head.prior_generator.sparse_priors(place.flatten(), size, number, device='cpu')
+        boxes = decode(self.head.bbox_coder, anchors.view(*place.shape, 4), rows(_by_anchor(deltas, 4), place), limits)
         if self.smallest >= 0:
             sizes = boxes[..., 2:] - boxes[..., :2]
             scores = torch.where((sizes > self.smallest).all(-1), scores, MISSING)
@@ -148,7 +151,8 @@ class RoIHead(nn.Module):
                 boxes = stage.refine(boxes, logits, deltas, limits)
         scores = (total / float(len(self.stages))).softmax(-1)[..., :-1]
         scores = torch.where(is_real[..., None], scores, MISSING)
-        boxes = stage.decode(boxes[:, :, None], deltas, limits).transpose(1, 2)  # (B, classes or 1, P, 4)
+        boxes = decode(stage.head.bbox_coder, boxes[:, :, None], deltas, limits)
+        boxes = boxes.transpose(1, 2)  # (B, classes or 1, P, 4)
         classes = scores.shape[-1]
         labels = torch.arange(classes)
         scores = suppress_groups(boxes, scores.transpose(1, 2), labels[:, None], self.iou_threshold,
@@ -182,7 +186,7 @@ class BoxStage(nn.Module):
 
     def __init__(self, extractor, head):
         super().__init__()
-        self.align, self.head, self.decode = Align(extractor), head, Decoder(head.bbox_coder)
+        self.align, self.head = Align(extractor), head
 
     def forward(self, maps, boxes: Tensor):
         """Return class logits (B, P, C + 1) and deltas (B, P, C or 1, 4)."""
@@ -195,7 +199,7 @@ class BoxStage(nn.Module):
         if deltas.shape[2] > 1:
             label = logits[..., :-1].argmax(-1)[..., None, None].expand(-1, -1, 1, 4)
             deltas = deltas.gather(2, label)
-        return self.decode(boxes, deltas[:, :, 0], limits)
+        return decode(self.head.bbox_coder, boxes, deltas[:, :, 0], limits)
 
 
 def _longest(num, limit):
@@ -222,24 +226,19 @@ def each(part):
 
 
 def check_detector(model: nn.Module):
-    """Check that the graph supports all parts of a detector.
+    """Check that the graph supports the parts of a detector; what is in them shows when the file is compared.
 
     Raises:
         ConfigError: It does not; the message names the key, the value and the fix.
     """
-    for key, part in _parts(model):
-        name, kind = key.rpartition('.')[2], type(part)
-        # exactly these classes: a derived one may do anything
-        _check(kind.__name__ in _KINDS[name] and kind.__module__.partition('.')[0] in ('mmdet', 'mmcv'), f'{key}.type',
-               kind.__name__, f'export supports {" or ".join(_KINDS[name])}')
-        for attribute, wanted in _NEEDED.get(name, {}).items():
-            value = getattr(part, attribute, wanted)
-            _check(value == wanted, f'{key}.{attribute}', value, f'the graph needs {wanted!r}')
-        if hasattr(part, 'loss_cls'):
-            _check(not getattr(part.loss_cls, 'custom_cls_channels', False), f'{key}.loss_cls.type',
-                   type(part.loss_cls).__name__, 'export supports CrossEntropyLoss and FocalLoss')
-        _check(getattr(part, 'upsample_method', '') != 'carafe', f'{key}.upsample_cfg.type', 'carafe',
-               "ONNX has no such op. Use 'deconv'")
+    for key, names in _KINDS.items():
+        parts = [model]
+        for name in key.split('.')[1:]:
+            parts = [inner for part in parts if hasattr(part, name) for inner in each(getattr(part, name))]
+        for kind in map(type, parts):
+            # exactly these classes: a derived one may do anything
+            _check(kind.__name__ in names and kind.__module__.startswith('mmdet.'), f'{key}.type', kind.__name__,
+                   f'export supports {" or ".join(names)}')
     if hasattr(model, 'roi_head'):
         _check_test_cfg(model.rpn_head.test_cfg, 'model.test_cfg.rpn', ('max_per_img', 'nms_pre'))
         _check_test_cfg(cfg := model.roi_head.test_cfg, 'model.test_cfg.rcnn', ('max_per_img', ))
@@ -249,26 +248,6 @@ def check_detector(model: nn.Module):
         _check_test_cfg(cfg := model.bbox_head.test_cfg, 'model.test_cfg', ('max_per_img', 'nms_pre'))
         _check(cfg.get('min_bbox_size', -1) <= 0, 'model.test_cfg.min_bbox_size', cfg.get('min_bbox_size'),
                'it counts pixels of the image before resizing, but the graph only has the image after it. Set it to 0')
-
-
-def _parts(model):
-    """Yield the parts of a detector that the graph replaces, with their keys in the config, outer ones first."""
-    yield 'model', model
-    yield 'model.data_preprocessor', model.data_preprocessor
-    key = 'model.rpn_head' if hasattr(model, 'roi_head') else 'model.bbox_head'
-    head = model.get_submodule(key[6:])
-    yield from ((key, head), (f'{key}.anchor_generator', head.prior_generator), (f'{key}.bbox_coder', head.bbox_coder))
-    if not hasattr(model, 'roi_head'):
-        return
-    yield 'model.roi_head', (roi_head := model.roi_head)
-    names = ('bbox_head', 'bbox_roi_extractor', *(('mask_head', 'mask_roi_extractor') if roi_head.with_mask else ()))
-    for name in names:
-        for part in each(getattr(roi_head, name)):
-            yield f'model.roi_head.{name}', part
-            if name == 'bbox_head':
-                yield f'model.roi_head.{name}.bbox_coder', part.bbox_coder
-            elif name != 'mask_head':
-                yield f'model.roi_head.{name}.roi_layer', part.roi_layers[0]
 
 
 def _check_test_cfg(cfg, key, counts):

@@ -1,30 +1,42 @@
-"""From a config and a checkpoint to an ONNX file that is compared with the checkpoint."""
+"""From a config and a checkpoint to an ONNX file that is compared with the checkpoint.
+
+Readers, such as `xcit_dense.runtime`, know from the metadata of the file how to prepare images: strings by name, most
+of them JSON.
+"""
+import json
 import time
 import warnings
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, suppress
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from torch import nn
 
-from .._utils.files import OwnFiles, atomic_write
+from .._utils.files import OwnFiles, atomic_write, hash_of
 from .._utils.text import counted, first_line
 from ..config.loading import load_config
 from ..config.settings import Settings
+from ..config.tasks import task_named, task_of
 from ..data.folders import find_images
+from ..data.pipelines import turns_images
 from ..errors import ConfigError, ExportError, OutputError, SetupError
 from ..models import XCiT
 from ..models.exported_form import to_exported_form
+from ..predict.classes import test_dataset
+from ..predict.models import resize_rule
 from ..predict.predictor import build_predictor
-from ..tasks import task_named, task_of
 from ..weights import fetch
-from .finishing import add_checksum, check_file, compare_file, describe, errors_only, quantise
-from .metadata import TRACED, metadata_of
+from .finishing import MOST, add_checksum, compare_file, describe, errors_only, quantise
+from .preprocessing import TRACED, Preprocessing
 
 #: The largest number of calibration images; more do not change the ranges.
 _CALIBRATED = 300
+#: Version of the names and their meaning; a reader rejects a later one.
+FORMAT = '1'
+_PACKAGES = ('xcit_dense', 'torch', 'onnx', 'onnxscript', 'onnxruntime', 'mmengine', 'mmdet', 'mmsegmentation')
 
 
 class Exported(NamedTuple):
@@ -69,7 +81,11 @@ def export_model(config, checkpoint, out, *, scores: bool = False, backbone: boo
         raise ConfigError(f'the name of the output file must end in .onnx, got {out}')
     settings = Settings(image_size=image_size)
     cfg = load_config(config, cfg_options=cfg_options, settings=settings, tested=True, pretrained=False)
-    task = _task_of(cfg, backbone, scores)
+    if task_of(cfg).graph is None:
+        raise ConfigError('only detectors and segmentors can be exported, and the config is for neither')
+    task = 'backbone' if backbone else task_of(cfg).name
+    if scores and task != 'segmentation':
+        raise ConfigError('--scores works only with a segmentor; detections always have scores')
     if calibration is not None:
         paths = find_images(calibration)[1]
         calibration = paths[::-(-len(paths) // _CALIBRATED)]
@@ -79,20 +95,26 @@ def export_model(config, checkpoint, out, *, scores: bool = False, backbone: boo
         predictor = build_predictor(cfg, path, device='cpu', fuse=False, given=(
             *(cfg_options or ()), *settings.options))
         name = Path(config).stem
-        metadata = metadata_of(predictor, cfg, task, name, path)
+        values = metadata_of(predictor, cfg, task, name, path)
         graph = graph_of(predictor.model, task, scores)
         with _written(out) as part:
             say(f'tracing the {task} model of {name}; this takes a minute')
             proto = trace(graph)
-            describe(proto, dict(metadata, precision='float32' if calibration is None else 'int8'))
+            describe(proto, dict(values, precision='float32' if calibration is None else 'int8'))
             import onnx
             onnx.save_model(proto, str(part))
             del proto
             say('comparing the file with the checkpoint')
-            checked = check_file(part, predictor, task)
+            share, words = compare_file(part, predictor, task)
+            if not share <= MOST[task]:
+                raise ExportError(f'the exported file does not compute the same as the checkpoint: {words}. Nothing '
+                                  'was written')
+            checked = f'Compared with the checkpoint on generated images: {words}'
             if calibration is not None:
                 say(f'quantising the file to int8 with {counted(len(calibration), "images")}')
-                quantise(part, part, map(partial(_prepared, predictor.reader), calibration))
+                # what the file takes: (H, W, 3), RGB, uint8
+                quantise(part, part, (predictor.reader.read(path).data['inputs'].numpy()[::-1].transpose(1, 2, 0)
+                                      for path in calibration))
                 checked = f'{checked}; after quantisation to int8, {compare_file(part, predictor, task)[1]}'
             add_checksum(part)
     return Exported(out, out.stat().st_size, time.perf_counter() - start, checked)
@@ -109,7 +131,7 @@ def _written(out):
         raise OutputError(f'cannot write {error.filename or out}: {error.strerror or error}') from error
 
 
-def graph_of(model, task: str, scores: bool = False) -> torch.nn.Module:
+def graph_of(model, task: str, scores: bool = False) -> nn.Module:
     """Return a model in evaluation mode as a module to `trace`.
 
     It has ``inputs``, for each by name an example and its free dimensions; the names of its ``outputs``; and
@@ -117,7 +139,7 @@ def graph_of(model, task: str, scores: bool = False) -> torch.nn.Module:
 
     Args:
         model: The detector or segmentor; for a backbone any object that has it as ``backbone``.
-        task: As for `xcit_dense.export.metadata.metadata_of`.
+        task: As for `metadata_of`.
         scores: As for `export_model`.
 
     Raises:
@@ -143,21 +165,19 @@ def trace(graph):
     examples, dynamic = zip(*graph.inputs.values(), strict=True)
     try:
         # without the log of its own steps and its tables of functions
-        with torch.no_grad(), warnings.catch_warnings(), errors_only('torch.onnx', 'onnxscript', 'onnx_ir'):
+        with torch.no_grad(), warnings.catch_warnings(), errors_only():
             warnings.simplefilter('ignore')
             return torch.onnx.export(
                 graph.eval(), examples, dynamo=True, dynamic_shapes=dynamic, input_names=list(graph.inputs),
                 output_names=graph.outputs, external_data=False, custom_translation_table=graph.translations,
                 verbose=False).model_proto
     except Exception as error:  # of many types: torch's own, and whatever the model raises
-        raise ExportError(f'torch cannot export this model: {first_line(_cause_of(error))}. The usual reason is a '
+        cause = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise ExportError(f'torch cannot export this model: {first_line(cause)}. The usual reason is a '
                           'custom layer whose output shape depends on tensor values, or that turns sizes into '
                           'Python numbers. --backbone exports only the backbone') from error
-
-
-def _prepared(reader, path):
-    """Return an image file as input of the exported file: (H, W, 3), RGB, uint8."""
-    return reader.read(path, 0).data['inputs'].numpy()[::-1].transpose(1, 2, 0)
 
 
 def check_packages():
@@ -166,16 +186,33 @@ def check_packages():
         raise SetupError(f'export needs {", ".join(missing)}: pip install {" ".join(missing)}')
 
 
-def _task_of(cfg, backbone, scores):
-    if task_of(cfg).graph is None:
-        raise ConfigError('only detectors and segmentors can be exported, and the config is for neither')
-    task = 'backbone' if backbone else task_of(cfg).name
-    if scores and task != 'segmentation':
-        raise ConfigError('--scores works only with a segmentor; detections always have scores')
-    return task
+def metadata_of(predictor, cfg, task: str, config, checkpoint) -> dict:
+    """Return the metadata for an exported file.
+
+    Args:
+        predictor: From `xcit_dense.predict.predictor.build_predictor`.
+        cfg: Its config.
+        task: ``detection``, ``segmentation`` or ``backbone``.
+        config: Name of the config.
+        checkpoint: Path of the weight file.
+    """
+    model, classes = predictor.model, predictor.classes
+    before = Preprocessing(model.data_preprocessor)
+    words = dict(names_from=classes.names_from, numbers_from=classes.numbers_from, model=type(model).__name__)
+    values = dict(
+        classes=list(classes.names), palette=[list(map(int, colour)) for colour in predictor.palette],
+        numbers=list(map(int, classes.numbers)), mean=before.mean.flatten().tolist(), std=before.std.flatten().tolist(),
+        resize=resize_rule(cfg), turns=turns_images(test_dataset(cfg)),
+        pad_divisor=before.pad_divisor, pad_value=before.pad_value,
+        mask_threshold=model.test_cfg.rcnn.mask_thr_binary if getattr(model, 'with_mask', False) else None,
+        checkpoint=Path(checkpoint).name, versions=_versions(), words=words)
+    return dict({key: json.dumps(value) for key, value in values.items()}, xcit_dense=FORMAT, task=task,
+                config=str(config), checkpoint_sha256=hash_of(checkpoint))
 
 
-def _cause_of(error):
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error
+def _versions():
+    found = {}
+    for name in _PACKAGES:
+        with suppress(metadata.PackageNotFoundError):  # another distribution, such as a fork
+            found[name] = metadata.version(name)
+    return found

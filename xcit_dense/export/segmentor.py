@@ -6,25 +6,14 @@ from fractions import Fraction
 import torch
 import torch.nn.functional as F
 from mmengine.model import revert_sync_batchnorm
-from mmseg.models import EncoderDecoder
 from mmseg.models import utils as mmseg_utils
-from mmseg.models.decode_heads.decode_head import BaseDecodeHead
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ..errors import ConfigError
 from ..models import XCiT
 from ..models.exported_form import to_exported_form
-from ..predict.low_memory import LowMemoryEncoderDecoder, has_methods_of
-from .metadata import IMAGE, Preprocessing
-
-#: Heads that one graph for all image sizes cannot express, with the reason.
-_REFUSED = dict(
-    DMHead='creates filters whose size depends on the image',
-    DPTHead='takes other steps for other image sizes',
-    ISAHead='takes other steps for other image sizes',
-    LightHamHead='draws random numbers for each prediction',
-)
+from .preprocessing import IMAGE, Preprocessing
 
 
 class SegmentorGraph(nn.Module):
@@ -37,12 +26,14 @@ class SegmentorGraph(nn.Module):
         scores: Whether to also output the probabilities of the labels.
 
     Raises:
-        ConfigError: A part of the model cannot be exported.
+        ConfigError: It predicts windows, or its images are prepared in a way that cannot be exported.
     """
 
     def __init__(self, model, scores: bool = False):
-        _check(model)
         super().__init__()
+        if (mode := (model.test_cfg or {}).get('mode', 'whole')) != 'whole':
+            raise ConfigError(f'model.test_cfg has mode={mode!r}, but an exported model predicts whole images. Export '
+                              'it with --cfg-options model.test_cfg.mode=whole (results differ from those of windows)')
         self.preprocessing = Preprocessing(model.data_preprocessor)
         #: As for `xcit_dense.export.exporting.graph_of`.
         self.inputs = dict(image=IMAGE, size=(torch.zeros(2, dtype=torch.int64), None))
@@ -51,7 +42,10 @@ class SegmentorGraph(nn.Module):
         self.align_corners = model.align_corners
         model = copy.deepcopy(model).cpu().eval().requires_grad_(False)
         model.auxiliary_head = model.data_preprocessor = None
-        self.model = with_open_sizes(revert_sync_batchnorm(model))
+        self.model = revert_sync_batchnorm(model)
+        for module in self.model.modules():
+            if type(module) is mmseg_utils.Upsample:
+                module.__class__ = OpenUpsample
         if isinstance(model.backbone, XCiT):
             self.model.backbone = to_exported_form(self.model.backbone)
         self.model.decode_head.predict_by_feat = lambda logits, metas: logits  # `_resized` does this later
@@ -88,33 +82,13 @@ class SegmentorGraph(nn.Module):
         """Resize logits (B, h, w, C) to the size of ``images``, remove the padding, and resize them to ``size``."""
         given = size_of(image)
         size = torch.where(size > 0, size, given)
-        if self.preprocessing.pads:
+        if self.preprocessing.pad_divisor > 1:
             height, width = image.shape[1:3]
             whole = resize(logits, size_of(images.permute(0, 2, 3, 1)), self.align_corners)
             return resize(whole[:, :height, :width], size, self.align_corners)
         # if ``size`` is that of the image, one resize is enough: the first then changes nothing, on the small maps
         first = torch.where((size == given).all(), size_of(logits), given)
         return resize(resize(logits, first, self.align_corners), size, self.align_corners)
-
-
-def _check(model):
-    """Raise `ConfigError` if a model does not predict like `SegmentorGraph`."""
-    predictions = EncoderDecoder.predict, LowMemoryEncoderDecoder.predict
-    if getattr(type(model), 'predict', None) not in predictions or not has_methods_of(
-            EncoderDecoder, model, 'inference', 'whole_inference', 'encode_decode', 'postprocess_result'):
-        raise ConfigError(f'model is a {type(model).__name__}, whose own way of predicting cannot be exported. '
-                          'EncoderDecoder and LowMemoryEncoderDecoder can')
-    if (mode := (model.test_cfg or {}).get('mode', 'whole')) != 'whole':
-        raise ConfigError(f'model.test_cfg has mode={mode!r}, but an exported model predicts whole images. Export it '
-                          'with --cfg-options model.test_cfg.mode=whole (results differ from those of windows)')
-    names = [kind.__name__ for kind in type(model.decode_head).__mro__]
-    if reason := next((_REFUSED[name] for name in names if name in _REFUSED), None):
-        raise ConfigError(f'model.decode_head is a {names[0]}, which {reason} and cannot be exported. --backbone '
-                          'exports only the backbone')
-    if not has_methods_of(BaseDecodeHead, model.decode_head, 'predict_by_feat'):
-        raise ConfigError(f'model.decode_head is a {type(model.decode_head).__name__}, whose own way of predicting '
-                          'cannot be exported. Heads whose forward returns class scores can, such as FPNHead, UPerHead '
-                          'and SegformerHead')
 
 
 class OpenUpsample(mmseg_utils.Upsample):
@@ -125,21 +99,6 @@ class OpenUpsample(mmseg_utils.Upsample):
         by = Fraction(self.scale_factor or 1)
         size = self.size or [length * by.numerator // by.denominator for length in x.shape[-2:]]
         return F.interpolate(x, size, None, self.mode, self.align_corners)
-
-
-def with_open_sizes(model):
-    """Change a model so that nothing in it depends on the size that it is traced with, and return it.
-
-    Raises:
-        ConfigError: A layer cannot be changed.
-    """
-    for name, module in model.named_modules():
-        if type(module) is mmseg_utils.Upsample:
-            module.__class__ = OpenUpsample
-            if not module.size and Fraction(module.scale_factor).denominator > 64:
-                raise ConfigError(f'model.{name} has scale_factor={module.scale_factor}, and only simple fractions '
-                                  'such as 2 or 1.5 can be exported')
-    return model
 
 
 @contextmanager

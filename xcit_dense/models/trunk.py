@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from .._utils.text import type_name
 from ..archs import Arch, check_out_indices
-from ..compat.patches import keep_sizes_dynamic
+from ..compat.internals import keep_sizes_dynamic
 from . import fast
 from .block import XCABlock
 from .fusing import fuse

@@ -14,9 +14,6 @@ from ..errors import ConfigError
 from ..models import XCiTClassifier
 from .weight_file import normalised, open_model, read_picture
 
-#: How many float64 numbers of principal components are processed at a time.
-CHUNK_FLOATS = 2**24
-
 
 class Picture(NamedTuple):
     """An image, RGB (H, W, 3) uint8, at the size of the file and at the size that the model sees."""
@@ -24,31 +21,25 @@ class Picture(NamedTuple):
     seen: np.ndarray
 
 
-class PictureReader:
-    """Reads image files for a model without a config.
+def read_resized(path, size: int = None) -> Picture:
+    """Read an image file for a model without a config.
 
     Args:
+        path: The file.
         size: Length in pixels that the shorter side is resized to. By default images keep their size.
+
+    Raises:
+        DataError: The file cannot be read.
     """
-
-    def __init__(self, size: int = None):
-        self.size = size
-
-    def read(self, path, image_id=None) -> Picture:
-        """Read a file; ``image_id`` is ignored.
-
-        Raises:
-            DataError: The file cannot be read.
-        """
-        picture = read_picture(path)
-        if self.size is None:
-            return Picture(picture, picture)
-        height, width = picture.shape[:2]
-        scale = self.size / min(height, width)
-        method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
-        # never 0, even if one side is thousands of times as long as the other
-        sizes = max(round(width * scale), 1), max(round(height * scale), 1)
-        return Picture(picture, cv2.resize(picture, sizes, interpolation=method))
+    picture = read_picture(path)
+    if size is None:
+        return Picture(picture, picture)
+    height, width = picture.shape[:2]
+    scale = size / min(height, width)
+    method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
+    # never 0, even if one side is thousands of times as long as the other
+    sizes = max(round(width * scale), 1), max(round(height * scale), 1)
+    return Picture(picture, cv2.resize(picture, sizes, interpolation=method))
 
 
 class Attention:
@@ -60,7 +51,7 @@ class Attention:
             levels for other models.
         blocks: Numbers of the blocks to show, from 1: class-attention blocks for attention, XCA blocks for
             components. Default: both class-attention blocks, or the XCA blocks that feed the pyramid.
-        size: As for `PictureReader`.
+        size: As for `read_resized`.
         config: As for `xcit_dense.predict.weight_file.open_model`.
 
     Raises:
@@ -77,12 +68,11 @@ class Attention:
         is_classifier, has_levels = isinstance(self.model, XCiTClassifier), bool(getattr(self.model, 'out_strides', ()))
         shows = ['attention'] * is_classifier + ['components'] + ['levels'] * has_levels
         if show and show not in shows:
-            raise ConfigError(f'{source} holds {"a classifier" if is_classifier else "a backbone"} with '
-                              f'{"no class token" if show == "attention" else "no pyramid"}, so it has no {show}. Use '
+            raise ConfigError(f'the {"classifier" if is_classifier else "backbone"} in {source} has no {show}. Use '
                               f'--show {" or ".join(shows)}')
         self.show = (show, ) if show else ('attention', ) if is_classifier else tuple(shows)
         self.blocks = self._check_blocks(blocks)
-        self.reader = PictureReader(size)
+        self.size = size
         self.model.to(get_device()).fuse()
 
     def _check_blocks(self, blocks):
@@ -99,9 +89,12 @@ class Attention:
             raise ConfigError(f'--block must be from 1 to {count} (the {kind} of this model), got {wrong[0]}')
         return tuple(sorted(set(blocks or [i + 1 for i in default])))
 
-    def ids_of(self, paths) -> list:
-        """Return nothing: results have no ids."""
-        return []
+    def read(self, path) -> Picture:
+        """Read a file."""
+        return read_resized(path, self.size)
+
+    def begin(self, names, paths):
+        """Do nothing; `predict_files` calls it first."""
 
     def files_of(self, name) -> list:
         """Return the files that are written for an image, relative to the folder of the results."""
@@ -218,23 +211,11 @@ def principal_components(maps: Tensor, count: int = 3):
     if maps.dim() != 4 or not 1 <= count <= maps.shape[1]:
         raise ValueError(f'principal_components needs maps (B, C, h, w) and 1 <= count <= C, got maps '
                          f'{tuple(maps.shape)} and count={count}')
-    found = [_decomposed(tokens, count) for tokens in maps.flatten(2).mT]
-    components, shares = (torch.stack(part) for part in zip(*found, strict=True))
-    return components.unflatten(2, maps.shape[2:]), shares
-
-
-def _decomposed(tokens, count):
-    """Return the components (count, N) of tokens (N, C), and their shares of the variance."""
-    chunks = tokens.split(max(1, CHUNK_FLOATS // tokens.shape[1]))
-    mean = sum(chunk.sum(0, dtype=torch.float64) for chunk in chunks) / len(tokens)
-    covariance = 0
-    for chunk in chunks:
-        centred = chunk.double() - mean
-        covariance = covariance + centred.mT @ centred
-    variances, vectors = torch.linalg.eigh(covariance)  # ascending
-    variances, vectors = variances.clamp_min(0).flip(0), vectors.flip(1)[:, :count]
-    largest = vectors.gather(0, vectors.abs().argmax(0, keepdim=True))
-    vectors = vectors * largest.sign()
-    parts = [((chunk.double() - mean) @ vectors).float() for chunk in chunks]
-    total = variances.sum()
-    return torch.cat(parts).mT, variances[:count] / total if total > 0 else torch.zeros_like(variances[:count])
+    tokens = maps.flatten(2).mT.double()
+    centred = tokens - tokens.mean(1, keepdim=True)
+    variances, vectors = torch.linalg.eigh(centred.mT @ centred)  # ascending
+    variances, vectors = variances.clamp_min(0).flip(1), vectors.flip(2)[..., :count]
+    vectors = vectors * vectors.gather(1, vectors.abs().argmax(1, keepdim=True)).sign()
+    components = (centred @ vectors).float().mT.unflatten(2, maps.shape[2:])
+    total = variances.sum(1, keepdim=True)
+    return components, torch.where(total > 0, variances[:, :count] / total, 0)

@@ -8,7 +8,7 @@ from .._utils.text import counted, first_line, listed
 from ..data.check.agreement import wanted_classes
 from ..data.classes import classes_of_data, heads_of_classes
 from ..data.datasets import LOADERS, datasets
-from ..data.files import Unreadable, read_class_list, read_json
+from ..data.files import read_class_list, read_json
 from ..data.label_maps import first_label, label_map, labels_in_files, names_path_of, own_ignored, without_ignored
 from ..errors import DataError
 
@@ -49,7 +49,8 @@ def classes_of_objects(cfg, meta, checkpoint) -> Classes:
             return Classes(names, tuple(ids[name] for name in names), origin, str(path))
     if knows_ids:
         return Classes(names, tuple(meta['category_ids']), origin, str(checkpoint))
-    if names == _coco_names():
+    from mmdet.datasets import CocoDataset
+    if names == tuple(CocoDataset.METAINFO['classes']):
         return Classes(names, tuple(i for i in range(1, 91) if i not in _COCO_GAPS), origin, 'COCO 2017')
     return Classes(names, tuple(range(1, len(names) + 1)), origin,
                    'counted from 1, as neither an annotation file of the config nor the checkpoint has them')
@@ -68,23 +69,15 @@ def image_ids(cfg, paths, ids_from=None) -> tuple:
     """
     if ids_from:
         return _ids_in_file(ids_from, paths), f'those of {ids_from}'
-    if ids := _ids_of_data(test_dataset(cfg), paths):
-        return ids, f'those of {test_dataset(cfg).ann_file}'
+    dataset = test_dataset(cfg)
+    folder = dataset.folder('img').resolve()
+    with suppress(KeyError, OSError, TypeError, ValueError):  # images are elsewhere, or the file does not have them all
+        names = [path.resolve().relative_to(folder).as_posix() for path in paths]
+        ids = {image['file_name']: image['id'] for image in read_json(dataset.ann_file)['images']}
+        return [ids[name] for name in names], f'those of {dataset.ann_file}'
     if all(path.stem.isdecimal() for path in paths) and len({int(path.stem) for path in paths}) == len(paths):
         return [int(path.stem) for path in paths], 'the numbers in the file names'
     return list(range(1, len(paths) + 1)), 'counted from 1 in the order of the files'
-
-
-def _ids_of_data(dataset, paths):
-    """Return the ids in the annotation file of a data set; none unless it has all of the images."""
-    file, folder = dataset.ann_file, dataset.folder('img').resolve()
-    inside = all(path.resolve().is_relative_to(folder) for path in paths)
-    if not (inside and dataset.get('ann_file') and file.is_file()):
-        return []
-    with suppress(KeyError, TypeError, ValueError):
-        ids = {image['file_name']: image['id'] for image in read_json(file)['images']}
-        return [ids[path.resolve().relative_to(folder).as_posix()] for path in paths]
-    return []
 
 
 def _ids_in_file(file, paths):
@@ -122,7 +115,7 @@ def classes_of_pixels(cfg, meta, checkpoint) -> Classes:
     """
     dataset = test_dataset(cfg)
     file, in_list = names_path_of(dataset), None
-    with suppress(Unreadable):
+    with suppress(DataError):
         in_list = read_class_list(file)
     first, ignored = first_label(dataset), own_ignored(dataset)
     in_list = without_ignored(in_list or (), first, ignored)
@@ -174,11 +167,6 @@ def _annotation_files(cfg):
             with suppress(DataError):
                 found = classes_of_data(dataset)
                 yield path, dict(zip(found['classes'], found['category_ids'], strict=True))
-
-
-def _coco_names():
-    from mmdet.datasets import CocoDataset
-    return tuple(CocoDataset.METAINFO['classes'])
 
 
 def _title(dataset):

@@ -13,19 +13,19 @@ from tqdm import tqdm
 from .._utils.files import OwnFiles, atomic_write
 from .._utils.text import counted, first_line, printable
 from ..config.testing import find_resolution
-from ..data.imagenet import imagenet_classes, short_names
-from ..errors import CheckpointError, ConfigError, DataError, OutputError
+from ..data.class_folders import imagenet_classes, short_names
+from ..errors import CheckpointError, ConfigError, DataError
 from ..models import XCiTClassifier
 from ..weights.load import WITHOUT_CLASSES
 from .files import without_drawn
 from .weight_file import normalised, open_model, read_picture
 
-#: Largest ratio of the longer to the shorter side. Only the middle of a longer image is resized: the rest is cropped
-#: anyway, and may not fit into memory.
-_LONGEST = 64
 #: The line of an image has the best class, and others whose probability is at least this.
 _TOLD_FROM = 0.1
 _WIDEST = 48
+#: Largest ratio of the longer to the shorter side. Only the middle of a longer image is resized: the rest is cropped
+#: anyway, and may not fit into memory.
+_LONGEST = 64
 
 
 class Guess(NamedTuple):
@@ -62,7 +62,13 @@ class Classifier:
             raise ConfigError(f'the test pipeline of {config} does not define the image size, with a ResizeEdge of '
                               'the shorter side and a square CenterCrop. Set it with --size')
         self.size = self.size or _published_size(str(source))
-        self.model = _check_model(opened.model, source).to(get_device()).fuse()
+        if not isinstance(opened.model, XCiTClassifier):
+            raise CheckpointError(f'{source} holds a backbone for dense prediction, which cannot classify images. For '
+                                  'detectors and segmentors use `python -m xcit_dense predict CONFIG CHECKPOINT '
+                                  'IMAGES`')
+        if not opened.model.num_classes:
+            raise CheckpointError(f'{source} {WITHOUT_CLASSES}')
+        self.model = opened.model.to(get_device()).fuse()
         self.names, self.names_from = _find_names(opened.classes, self.model.num_classes)
         self._mean, self._std = opened.mean, opened.std
 
@@ -132,20 +138,6 @@ def _published_size(source):
     return 384 if re.search(r'xcit.*[_-]384(_dist|px|\.)|_384_dist$', name) else 224
 
 
-def _check_model(model, source):
-    """Return the classifier of a file.
-
-    Raises:
-        CheckpointError: It is another model; the error names the tool for that.
-    """
-    if not isinstance(model, XCiTClassifier):
-        raise CheckpointError(f'{source} holds a backbone for dense prediction, which cannot classify images. For '
-                              'detectors and segmentors use `python -m xcit_dense predict CONFIG CHECKPOINT IMAGES`')
-    if not model.num_classes:
-        raise CheckpointError(f'{source} {WITHOUT_CLASSES}')
-    return model
-
-
 def _find_names(classes, count):
     """Return the names of the outputs, and a description of where they come from."""
     if len(classes) == count:
@@ -170,7 +162,7 @@ def classify_files(classifier, source, root, paths, out_file, top: int = 5, over
 
     Raises:
         DataError: There is no image; or some could not be read, after the others were classified.
-        OutputError: ``out_file`` cannot be written, or no earlier call wrote it.
+        OutputError: No earlier call wrote ``out_file``, or its folder cannot be written into.
     """
     root, out_file = Path(root), Path(out_file).expanduser()
     paths = without_drawn(root, paths)
@@ -182,23 +174,19 @@ def classify_files(classifier, source, root, paths, out_file, top: int = 5, over
         own.claim(out_file.name)
         try:
             # without a terminal, which would show a bar, the lines show the progress
-            with tqdm(total=len(paths), unit='image', disable=True if alone else None, leave=False) as bar:
-                for path, name in zip(paths, names, strict=True):
-                    try:
-                        guesses = classifier(path, top)
-                    except DataError as error:
-                        unreadable.append(dict(path=str(path), reason=first_line(error)))
-                    else:
-                        guessed.append(dict(path=str(path), top=[guess._asdict() for guess in guesses]))
-                        tqdm.write(_block(name, guesses) if alone else _line(name, guesses, width))
-                    bar.update()
+            for path, name in tqdm(list(zip(paths, names, strict=True)), unit='image', disable=alone or None,
+                                   leave=False):
+                try:
+                    guesses = classifier(path, top)
+                except DataError as error:
+                    unreadable.append(dict(path=str(path), reason=first_line(error)))
+                    continue
+                guessed.append(dict(path=str(path), top=[guess._asdict() for guess in guesses]))
+                tqdm.write(_block(name, guesses) if alone else _line(name, guesses, width))
         finally:
             if guessed or unreadable:
-                try:
-                    with atomic_write(out_file) as part:
-                        part.write_text(json.dumps(content, indent=1))
-                except OSError as error:
-                    raise OutputError(f'cannot write {out_file}: {error.strerror}') from error
+                with atomic_write(out_file) as part:
+                    part.write_text(json.dumps(content, indent=1))
                 print(f'{counted(len(guessed), "images")} in {out_file}')
     if unreadable:
         title = f'{len(unreadable):,} of {counted(len(paths), "images")} could not be classified:'

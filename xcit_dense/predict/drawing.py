@@ -1,10 +1,9 @@
 """Drawing the data samples of mmdet and mmseg: predictions alone, or those of a test next to the ground truth."""
-import inspect
 import os
 import threading
 import warnings
+from functools import partial
 from pathlib import Path
-from uuid import uuid4
 
 import cv2
 import mmcv
@@ -14,7 +13,9 @@ from mmengine.registry import HOOKS, VISUALIZERS
 
 from .._utils.files import OwnFiles
 from .._utils.processes import is_first_process, run_on_first
+from ..config.tasks import class_of
 from ..data.channels import ARRAY_SUFFIXES
+from ..data.datasets import LOADERS, datasets
 from ..draw import class_colours, draw_map, draw_objects
 from ..draw.classes import WHITE
 from .classes import test_dataset
@@ -28,8 +29,8 @@ _TURN = threading.Lock()
 #: mmdet's own.
 SCORE_THR = 0.3
 _VISUALIZERS = {('mmdet', 'DetLocalVisualizer'), ('mmseg', 'SegLocalVisualizer')}
-#: Arguments of visualizers that do not change how something looks.
-_NO_LOOK = ('self', 'name', 'image', 'vis_backends', 'save_dir', 'classes', 'palette', 'dataset_name', 'kwargs')
+#: Keys in the config of a visualizer that do not change how something looks.
+_NO_LOOK = {'name', 'vis_backends', 'save_dir'}
 #: Parts of a sample that only the visualizers can draw.
 _OTHERS = ('gt_panoptic_seg', 'pred_panoptic_seg', 'gt_depth_map', 'pred_depth_map')
 #: Label maps may have this label for pixels that do not count; -1 is for labels without a class.
@@ -39,33 +40,42 @@ _IGNORED = (255, -1)
 class Drawing:
     """Draws data samples into images: in the look of this package, or with a visualizer that the config changed.
 
-    The same each time, and without the model.
+    The same each time, and without the model. The visualizer draws if it is a user's own or its config has settings, or
+    if the sample has what is not drawn here, such as panoptic segmentation.
 
     Args:
         visualizer: Config of the visualizer.
         meta: Classes and palette.
-        **options: Arguments of its ``add_datasample``.
+        **options: Arguments of its ``add_datasample``. By default, the ground truth is not drawn.
     """
 
     def __init__(self, visualizer, meta, **options):
-        # mmengine returns the same object for the same name, with the classes of the last one
-        self.visualizer = VISUALIZERS.build({**visualizer, 'vis_backends': None, 'name': uuid4().hex})
+        settings = {**visualizer, 'vis_backends': None}
+        kind = class_of(settings.pop('type'), VISUALIZERS)
+        self._is_standard = not settings.keys() - _NO_LOOK and (
+            kind.__module__.partition('.')[0], kind.__name__) in _VISUALIZERS
+        # not built by mmengine: it would be what others get as the current one of the run
+        self.visualizer = kind(**settings)
         self.visualizer.dataset_meta = meta
         self._options = {'draw_gt': False, **options}
 
     def draw(self, picture, sample, **options) -> np.ndarray:
-        """Draw a sample into an image (H, W, 3), RGB, uint8, and return it; ``options`` override those of `Drawing`.
+        """Draw a sample into an image (H, W, 3), RGB, and return it as uint8, the ground truth left of the prediction.
 
-        Its masks may be a list of functions without arguments that return one (H, W) each.
+        Its masks may be a list of functions without arguments that return one (H, W) each. ``options`` override those
+        of `Drawing`.
         """
-        options, drawn = {**self._options, **options}, []
-        own = draw_sample(self.visualizer, picture, sample, options['draw_gt'],
-                          options.get('pred_score_thr', SCORE_THR))
-        if own is not None:
-            return own
+        options, drawn, sample = {**self._options, **options}, [], sample.cpu()
+        threshold = options.get('pred_score_thr', SCORE_THR)
+        sides = self._sides(picture, sample, options['draw_gt'], threshold)
+        if sides:
+            result, width = np.concatenate(sides, 1), picture.shape[1]
+            if len(sides) == 2:
+                result[:, width - max(round(width / 300), 1):width] = WHITE
+            return result
         found = sample.get('pred_instances')
         if isinstance(getattr(found, 'masks', None), list):  # functions; the best is drawn last, on top
-            found = found[found.scores > options.get('pred_score_thr', SCORE_THR)]  # the others would fill the memory
+            found = found[found.scores > threshold]  # the others would fill the memory
             found = found[found.scores.argsort()]
             found.masks = np.array([mask() for mask in found.masks], bool).reshape(-1, *picture.shape[:2])
             sample = sample.new()
@@ -86,62 +96,32 @@ class Drawing:
         """Draw a sample like `draw` and write the result to a file."""
         mmcv.imwrite(mmcv.rgb2bgr(self.draw(picture, sample)), str(file))
 
-
-def draw_sample(visualizer, picture, sample, with_truth: bool = True, threshold: float = SCORE_THR):
-    """Draw a data sample in the look of this package.
-
-    Args:
-        visualizer: The visualizer of the config, which knows classes and palette.
-        picture: RGB (H, W, 3).
-        sample: The data sample.
-        with_truth: Whether to draw the ground truth, to the left of the prediction.
-        threshold: Objects with a score up to this one are not drawn.
-
-    Returns:
-        RGB (H, W, 3) uint8, or None if the visualizer has to draw: it is a user's own or has other settings than by
-        default, or the sample has what is not drawn here, such as panoptic segmentation.
-    """
-    meta = visualizer.dataset_meta or {}
-    names, palette = meta.get('classes'), meta.get('palette')
-    if (not _is_standard(visualizer) or names is None or isinstance(palette, str) and palette != 'random'
-            or any(name in sample for name in _OTHERS)):
-        return None
-    picture, colours = np.asarray(picture).clip(0, 255).astype(np.uint8), class_colours(names, palette)
-    if type(visualizer).__name__ == 'SegLocalVisualizer':
-        sides = _maps(picture, sample, with_truth, names, colours)
-    else:
-        sides = _objects(picture, sample, with_truth, names, colours, threshold)
-    if not sides:
-        return None
-    drawn, width = np.concatenate(sides, 1), picture.shape[1]
-    if len(sides) == 2:
-        drawn[:, width - max(round(width / 300), 1):width] = WHITE
-    return drawn
-
-
-def _is_standard(visualizer):
-    kind = type(visualizer)
-    if (kind.__module__.partition('.')[0], kind.__name__) not in _VISUALIZERS:
-        return False
-    defaults = inspect.signature(kind.__init__).parameters
-    return all(getattr(visualizer, name, found.default) == found.default for name, found in defaults.items()
-               if name not in _NO_LOOK)
+    def _sides(self, picture, sample, with_truth, threshold):
+        """Return the pictures in the look of this package, ground truth first; none if the visualizer has to draw."""
+        meta = self.visualizer.dataset_meta or {}
+        names, palette = meta.get('classes'), meta.get('palette')
+        if (not self._is_standard or names is None or isinstance(palette, str) and palette != 'random'
+                or any(name in sample for name in _OTHERS)):
+            return []
+        picture, colours = np.asarray(picture).clip(0, 255).astype(np.uint8), class_colours(names, palette)
+        if type(self.visualizer).__name__ == 'SegLocalVisualizer':
+            return _maps(picture, sample, with_truth, names, colours)
+        return _objects(picture, sample, with_truth, names, colours, threshold)
 
 
 def _maps(picture, sample, with_truth, names, colours):
     sides = []
     if with_truth and 'gt_sem_seg' in sample:
-        labels = _array(sample.gt_sem_seg.data)[0]
+        labels = np.asarray(sample.gt_sem_seg.data)[0]
         sides.append(draw_map(picture, np.where(labels < len(names), labels, -1), names, colours, _IGNORED))
     if 'pred_sem_seg' in sample:
-        sides.append(draw_map(picture, _array(sample.pred_sem_seg.data)[0], names, colours, ()))
+        sides.append(draw_map(picture, np.asarray(sample.pred_sem_seg.data)[0], names, colours, ()))
     return sides
 
 
 def _objects(picture, sample, with_truth, names, colours, threshold):
     truth, found = sample.get('gt_instances') if with_truth else None, sample.get('pred_instances')
-    if (any(part is not None and not _is_simple(part) for part in (truth, found))
-            or 'gt_sem_seg' in sample or 'pred_sem_seg' in sample):
+    if 'gt_sem_seg' in sample or 'pred_sem_seg' in sample:
         return []
     if found is not None:
         found = found[found.scores > threshold]
@@ -149,29 +129,19 @@ def _objects(picture, sample, with_truth, names, colours, threshold):
     return [picture if part is None or not len(part) else _draw(picture, part, names, colours) for part in parts]
 
 
-def _is_simple(part):
-    """Whether the objects have classes of the data set and upright boxes, or masks."""
-    return 'labels' in part and 'label_names' not in part and (
-        part.bboxes.shape[-1] == 4 if 'bboxes' in part else 'masks' in part)
-
-
 def _draw(picture, part, names, colours):
     def mask_of(index):
         mask = part.masks[index]
         mask = mask() if callable(mask) else mask.to_ndarray()[0] if hasattr(mask, 'to_ndarray') else mask
-        return _array(mask).astype(bool)
+        return np.asarray(mask).astype(bool)
 
-    boxes = _array(getattr(part.bboxes, 'tensor', part.bboxes)) if 'bboxes' in part else np.zeros((len(part), 4))
+    boxes = np.asarray(getattr(part.bboxes, 'tensor', part.bboxes)) if 'bboxes' in part else np.zeros((len(part), 4))
     if 'masks' in part and not boxes.any():  # some models predict only masks
         boxes = [cv2.boundingRect(mask_of(index).astype(np.uint8)) for index in range(len(part))]
         boxes = np.array([(x, y, x + width, y + height) for x, y, width, height in boxes])
-    scores = _array(part.scores) if 'scores' in part else None
+    scores = np.asarray(part.scores) if 'scores' in part else None
     masks = mask_of if 'masks' in part else None
-    return draw_objects(picture, boxes, _array(part.labels), names, colours, masks, scores)
-
-
-def _array(values):
-    return values.detach().cpu().numpy() if hasattr(values, 'detach') else np.asarray(values)
+    return draw_objects(picture, boxes, np.asarray(part.labels), names, colours, masks, scores)
 
 
 @HOOKS.register_module()
@@ -196,10 +166,9 @@ class DrawingHook(Hook):
     def __init__(self, draw: bool = False, test_out_dir: str = None, score_thr: float = None, interval: int = 50,
                  show: bool = False, wait_time: float = 0., backend_args: dict = None, overwrite: bool = False):
         self.draw, self.test_out_dir, self.interval, self.drawn = draw, test_out_dir, interval, 0
-        self.options = dict(show=show, wait_time=wait_time)
-        if score_thr is not None:  # mmseg's visualizer has none
-            self.options['pred_score_thr'] = score_thr
-        self._reader = None
+        self.window = dict(wait_time=wait_time) if show else None
+        self.options = {} if score_thr is None else dict(pred_score_thr=score_thr)  # mmseg's visualizer has none
+        self._reader = self._drawing = None
         self._own = OwnFiles(test_out_dir, 'test', overwrite) if draw and test_out_dir else None
 
     def before_test(self, runner):
@@ -211,7 +180,7 @@ class DrawingHook(Hook):
         dataset = runner.test_dataloader.dataset
         if self._own and hasattr(dataset, 'get_data_info'):  # a user's own may give paths only with each image
             files = filter(None, (dataset.get_data_info(i).get('img_path') for i in range(len(dataset))))
-            run_on_first(lambda: self._own.claim(*(_place(dataset, file) for file in files)))
+            run_on_first(self._own.claim, *map(partial(_place, _folder_of_images(runner.cfg)), files))
 
     def after_test(self, runner):
         """Record what was drawn."""
@@ -232,53 +201,42 @@ class DrawingHook(Hook):
         """Draw the images of a batch."""
         for sample in outputs if self.draw else ():
             self.drawn += 1
-            dataset = runner.test_dataloader.dataset
-            if self._own and not hasattr(dataset, 'get_data_info'):
-                self._own.claim(_place(dataset, sample.img_path))
-            self._draw(runner, 'test_img', sample, self.drawn, self.path_of(runner, sample))
+            path = None
+            if self._own:
+                path = _place(_folder_of_images(runner.cfg), sample.img_path)
+                if not hasattr(runner.test_dataloader.dataset, 'get_data_info'):
+                    self._own.claim(path)
+            self._draw(runner, 'test_img', sample, self.drawn, path and Path(self.test_out_dir, path))
 
     def _draw(self, runner, name, sample, step, path=None):
         self._reader = self._reader or ImageReader(test_dataset(runner.cfg), on_disk=False)
-        image = picture_of(self._reader.load(sample.img_path, 0))
-        name = os.path.basename(sample.img_path) if self.options['show'] else name
-        visualizer, file = runner.visualizer, None if path is None else str(path)
+        image = picture_of(self._reader.load(sample.img_path))
         if not is_first_process():  # as visualizers do
             return
-        drawn = draw_sample(visualizer, image, sample, threshold=self.options.get('pred_score_thr', SCORE_THR))
-        if drawn is None:
-            visualizer.add_datasample(name, image, sample, step=step, out_file=file, **self.options)
-            return
-        if self.options['show']:
-            visualizer.show(drawn, win_name=name, wait_time=self.options['wait_time'])
-        if file:
-            mmcv.imwrite(mmcv.rgb2bgr(drawn), file)
+        self._drawing = self._drawing or Drawing(runner.cfg.visualizer, runner.visualizer.dataset_meta, draw_gt=True,
+                                                 **self.options)
+        drawn = self._drawing.draw(image, sample)
+        if self.window:
+            name = os.path.basename(sample.img_path)
+            runner.visualizer.show(drawn, win_name=name, **self.window)
+        if path:
+            mmcv.imwrite(mmcv.rgb2bgr(drawn), str(path))
         else:
-            visualizer.add_image(name, drawn, step)
-
-    def path_of(self, runner, sample):
-        """Return the path of the picture of a sample, or None without a folder for pictures.
-
-        Images with different paths get different pictures, also when several data sets are tested as one.
-        """
-        if self.test_out_dir is None:
-            return None
-        return Path(self.test_out_dir, _place(runner.test_dataloader.dataset, sample.img_path))
+            runner.visualizer.add_image(name, drawn, step)
 
 
-def _place(dataset, file):
-    """Return the path of an image's picture relative to the folder of all pictures: as in the folder of all images."""
-    path, folders = Path(os.path.abspath(file)), [os.path.abspath(folder) for folder in _image_folders(dataset)]
-    folder = os.path.commonpath(folders) if folders else path.anchor
-    if not path.is_relative_to(folder):
-        folder = path.anchor  # a list may name files anywhere
-    path = path.relative_to(folder)
-    return path.with_name(f'{path.name}.png') if path.suffix.lower() in ARRAY_SUFFIXES else path
-
-
-def _image_folders(dataset):
-    if inner := [*getattr(dataset, 'datasets', ()), *filter(None, [getattr(dataset, 'dataset', None)])]:
-        return [folder for part in inner for folder in _image_folders(part)]
-    prefixes = getattr(dataset, 'data_prefix', None) or {}
+def _folder_of_images(cfg):
+    """Return the folder that all images of a test are in."""
     # the keys of mmseg and of mmdet; other data sets only have a root
-    folder = prefixes.get('img_path') or prefixes.get('img') or getattr(dataset, 'data_root', None)
-    return [folder] if folder else []
+    return os.path.commonpath([os.path.abspath(part.folder('img_path' if part.prefixes.get('img_path') else 'img'))
+                               for part in datasets(cfg, LOADERS[-1:])])
+
+
+def _place(folder, file):
+    """Return the path of an image's picture relative to the folder of all pictures: as in the folder of all images.
+
+    Images with different paths get different pictures, also when several data sets are tested as one.
+    """
+    path = Path(os.path.abspath(file))
+    path = path.relative_to(folder if path.is_relative_to(folder) else path.anchor)  # a list may name files anywhere
+    return path.with_name(f'{path.name}.png') if path.suffix.lower() in ARRAY_SUFFIXES else path

@@ -14,7 +14,7 @@ from .._utils.files import OwnFiles, atomic_write, drawn_in
 from .._utils.text import counted, first_line, listed
 from ..data.folders import files_below, find_images, names_in_list
 from ..data.pipelines import image_suffixes
-from ..errors import ConfigError, DataError, OutputError, SetupError
+from ..errors import ConfigError, DataError, SetupError
 from .classes import test_dataset
 
 VIDEO_SUFFIXES = ('.mp4', '.avi', '.mov', '.mkv', '.webm')
@@ -37,8 +37,6 @@ def find_sources(source, cfg):
     Raises:
         DataError: There are no images, or files of a list do not exist.
     """
-    if '://' in str(source):
-        raise DataError(f'{source} is an address. Download it and give the file')
     source = Path(source).expanduser()
     if source.suffix.lower() == '.txt' and source.is_file():
         paths = _listed_in(source)
@@ -50,16 +48,15 @@ def find_sources(source, cfg):
 
 def _listed_in(file):
     """Return the absolute paths in a list, in order, without repetitions."""
-    names = list(dict.fromkeys(line for line in names_in_list(file) if not line.startswith('#')))
-    folders = list(dict.fromkeys((file.parent.absolute(), Path().absolute())))
-    places = {name: [folder / os.path.expanduser(name) for folder in folders] for name in names}
-    found = {name: next(filter(os.path.isfile, paths), None) for name, paths in places.items()}
-    if missing := [name for name, path in found.items() if path is None]:
+    names = [os.path.expanduser(line) for line in names_in_list(file) if not line.startswith('#')]
+    folders = file.parent.absolute(), Path().absolute()
+    found = [next(filter(os.path.isfile, (folder / name for folder in folders)), None) for name in names]
+    if missing := [name for name, path in zip(names, found, strict=True) if path is None]:
         raise DataError(f'{len(missing):,} of {counted(len(names), "files")} in the list {file} not found, relative to '
                         f'{" or ".join(map(str, folders))}: {listed(missing)}')
     if not names:
         raise DataError(f'the list {file} has no files')
-    return [Path(path) for path in dict.fromkeys(map(os.path.abspath, found.values()))]
+    return [Path(path) for path in dict.fromkeys(map(os.path.abspath, found))]
 
 
 def predict_files(predictor, root, paths, out_dir, overwrite: bool = False):
@@ -69,7 +66,7 @@ def predict_files(predictor, root, paths, out_dir, overwrite: bool = False):
 
     Args:
         predictor: From `xcit_dense.predict.predictor.build_predictor`, or an object with the same ``tool``,
-            ``last_files``, ``ids_of``, ``files_of``, ``reader.read``, ``write`` and ``close``.
+            ``last_files``, ``begin``, ``files_of``, ``read``, ``write`` and ``close``.
         root: The input folder; its subfolders are kept in the output.
         paths: The image files. Among several, pictures that this package drew are skipped.
         out_dir: The folder to write into.
@@ -86,15 +83,28 @@ def predict_files(predictor, root, paths, out_dir, overwrite: bool = False):
     root, out_dir = Path(root), Path(out_dir).expanduser()
     with OwnFiles(out_dir, predictor.tool, overwrite) as own:
         paths = without_drawn(root, paths)
-        ids = predictor.ids_of(paths) or range(1, len(paths) + 1)
         names = [path.relative_to(root) for path in paths]
+        predictor.begin(names, paths)
         files = [file for name in names for file in predictor.files_of(name)]
         _check_targets(root, paths, names, out_dir, files)
         own.claim(*files, *predictor.last_files)
+        unreadable, count = [], 0
         try:
-            written, unreadable = _predict_all(predictor, list(zip(paths, names, ids, strict=True)), out_dir)
-        except OSError as error:
-            raise OutputError(f'cannot write into {out_dir}: {error}') from error
+            for path, name in track_iter_progress(list(zip(paths, names, strict=True))):
+                try:
+                    predictor.write(predictor.read(path), name, out_dir)
+                    count += 1
+                except DataError as error:
+                    unreadable.append(first_line(error))
+                except OSError:  # a full disk
+                    raise
+                except Exception as error:  # of any type: the image may be too large for memory, or too small to draw
+                    unreadable.append(f'{path}: {type(error).__name__}: {first_line(error)}')
+        finally:
+            print()  # the progress bar ends without a line break
+            written = 'nothing'
+            if count:
+                written = f'{counted(count, "pictures")} and {predictor.close(out_dir)} in {out_dir}'
     if unreadable:
         title = (f'{len(unreadable):,} of {counted(len(paths), "images")} could not be predicted. Wrote {written}. '
                  'Errors:')
@@ -125,30 +135,6 @@ def _check_targets(root, paths, names, out_dir, files):
     if doubled := [stem for stem, count in stems.items() if count > 1]:
         raise DataError(f'some images in {root} differ only in their suffix and would get the same result file: '
                         f'{listed(doubled)}. Rename one of each.')
-
-
-def _predict_all(predictor, jobs, out_dir):
-    """Return a description of what was written, and the images that could not be read, with the reasons."""
-    unreadable, count = [], 0
-    try:
-        for path, name, image_id in track_iter_progress(jobs):
-            try:
-                image = predictor.reader.read(path, image_id)
-            except Exception as error:  # of any type: the pipeline may have a user's own steps
-                unreadable.append(first_line(error) if isinstance(error, DataError) else f'{path}: {first_line(error)}')
-                continue
-            try:
-                predictor.write(image, name, out_dir)
-            except OSError:
-                raise
-            except Exception as error:  # the image may be too large for memory, or too small to draw
-                unreadable.append(f'{path}: {type(error).__name__}: {first_line(error)}')
-                continue
-            count += 1
-    finally:
-        print()  # the progress bar ends without a line break
-        written = f'{counted(count, "pictures")} and {predictor.close(out_dir)} in {out_dir}' if count else 'nothing'
-    return written, unreadable
 
 
 def import_av():
@@ -185,48 +171,43 @@ def predict_video(predictor, path, out_dir, overwrite: bool, frame_labels: bool)
     Raises:
         ConfigError: ``frame_labels`` is set for a detector.
         DataError: The file is not a video, or it breaks off; the frames before that are written anyway.
+        OSError: The disk is full.
         OutputError: ``out_dir`` cannot be written into, or holds such files.
         SetupError: PyAV is not installed.
     """
-    av, path, out_dir = import_av(), Path(path).expanduser(), Path(out_dir).expanduser()
-    segments = 'results.json' not in predictor.last_files
+    path, out_dir = Path(path).expanduser(), Path(out_dir).expanduser()
+    segments = not predictor.finds_objects
     if frame_labels and not segments:
         raise ConfigError('--frame-labels works only with a segmentor; the results of a detector are in results.json')
     target, results = out_dir / f'{path.stem}.mp4', out_dir / 'results.json'
     if target.resolve() == path.resolve():
         raise DataError(f'the output folder {out_dir} holds the video, which would be overwritten. Use another folder')
-    if not path.is_file():
-        raise DataError(f'there is no video {path.absolute()}')
     objects, count, broken = 0, 0, []
     with OwnFiles(out_dir, predictor.tool, overwrite) as own, _opened_video(path) as (file, stream, rate, time_base):
         own.claim(target.name, *predictor.last_files)
-        # only for the progress bar
-        expected = stream.frames or round((file.duration or 0) / av.time_base * rate) or None
-        try:
-            with ExitStack() as stack:
-                write = stack.enter_context(_written(target, rate, time_base))
-                if not segments:  # written at once, as those of a long video would fill the memory
-                    records = stack.enter_context(open(stack.enter_context(atomic_write(results)), 'w'))
-                for picture, pts in tqdm(_frames(file, stream, rate, time_base, broken), total=expected, unit='frame'):
-                    image = predictor.reader.read(picture, count)
-                    sample = predictor(image)
-                    if frame_labels:
-                        name = f'labels/{path.stem}/{count:06}.png'
-                        own.claim(name)
-                        predictor.write_labels(sample, out_dir / name)
-                    for record in [] if segments else predictor.to_coco(sample, image_id=count,
-                                                                        seconds=float(pts * time_base)):
-                        records.write(f'{", " if objects else "["}{json.dumps(record)}')
-                        objects += 1
-                    write(predictor.drawing.draw(image.picture, sample), pts)
-                    count += 1
-                if not count:
-                    raise DataError(': '.join([f'{path} has no frame that can be read', *broken]))
-                if not segments:
-                    records.write(']' if objects else '[]')
-            predictor.write_classes(out_dir, **({} if segments else dict(image_ids='numbers of frames, from 0')))
-        except OSError as error:
-            raise OutputError(f'cannot write into {out_dir}: {error.strerror or error}') from error
+        with ExitStack() as stack:
+            write = stack.enter_context(_written(target, rate, time_base))
+            if not segments:  # written at once, as those of a long video would fill the memory
+                records = stack.enter_context(open(stack.enter_context(atomic_write(results)), 'w'))
+            frames = _frames(file, stream, rate, time_base, broken)
+            for picture, pts in tqdm(frames, total=stream.frames or None, unit='frame'):
+                image = predictor.read(picture)
+                sample = predictor(image)
+                if frame_labels:
+                    name = f'labels/{path.stem}/{count:06}.png'
+                    own.claim(name)
+                    predictor.write_labels(sample, out_dir / name)
+                for record in [] if segments else predictor.to_coco(sample, image_id=count,
+                                                                    seconds=float(pts * time_base)):
+                    records.write(f'{", " if objects else "["}{json.dumps(record)}')
+                    objects += 1
+                write(predictor.drawing.draw(image.picture, sample), pts)
+                count += 1
+            if not count:
+                raise DataError(': '.join([f'{path} has no frame that can be read', *broken]))
+            if not segments:
+                records.write(']' if objects else '[]')
+        predictor.write_classes(out_dir, **({} if segments else dict(image_ids='numbers of frames, from 0')))
     found = '' if segments else f' and {counted(objects, "objects")} (results.json)'
     written = f'{counted(count, "frames")}{found} in {target}'
     if broken:
@@ -276,15 +257,11 @@ def _written(path, rate, time_base):
     with atomic_write(path) as part, av.open(str(part), 'w', format='mp4', options=dict(movflags='faststart')) as file:
         stream = file.add_stream('libx264', rate=rate, options=dict(crf='20'))
         stream.pix_fmt, stream.time_base, stream.codec_context.time_base = 'yuv420p', time_base, time_base
-        size = []
 
         def write(picture, pts):
-            if not size:
-                size.extend(picture.shape[:2])
-                stream.height, stream.width = (side + side % 2 for side in size)
-            picture = picture[:size[0], :size[1]]  # a stream may change its size
-            picture = np.pad(picture, [(0, stream.height - picture.shape[0]), (0, stream.width - picture.shape[1]),
-                                       (0, 0)], mode='edge')
+            picture = np.pad(picture, [*((0, side % 2) for side in picture.shape[:2]), (0, 0)], mode='edge')
+            if not stream.codec_context.is_open:  # later pictures of another size are scaled
+                stream.height, stream.width = picture.shape[:2]
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format='rgb24')
             frame.pts, frame.time_base = pts, time_base
             file.mux(stream.encode(frame))

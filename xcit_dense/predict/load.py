@@ -1,6 +1,5 @@
 """A trained model that is called from Python: images in, arrays out."""
 import copy
-import os
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
@@ -9,13 +8,12 @@ from pathlib import Path
 import numpy as np
 from mmengine.config import Config
 
-from .._utils.files import OwnFiles
-from .._utils.text import counted, first_line, listed
+from .._utils.text import counted, listed
 from ..config.loading import load_config
-from ..errors import ConfigError, DataError, SetupError
+from ..config.tasks import task_of
+from ..errors import ConfigError, SetupError
 from ..runtime import Objects as Found
 from ..runtime import Regions as Labelled
-from ..tasks import task_of
 from .merging import CutMasks
 from .models import config_of, is_exported, open_exported
 from .predictor import build_predictor
@@ -44,16 +42,16 @@ def load(config, checkpoint=None, *, device=None, threshold: float = None, cfg_o
 
     Raises:
         CheckpointError: The weights cannot be read or do not fit the config.
-        ConfigError: There is no such config, device or type; the config is of a classifier (use
+        ConfigError: There is no such config or type; the config is of a classifier (use
             `xcit_dense.predict.classify`); or a threshold is given for a segmentor.
         DataError: The config does not define how images are read.
+        RuntimeError: There is no such device.
         SetupError: The runtime is not installed.
     """
     if is_exported(config) or is_exported(checkpoint):
-        others = dict(checkpoint=checkpoint, device=device, cfg_options=cfg_options)
-        if given := [name for name, value in others.items() if value] + ['dtype'] * (dtype != 'float32'):
-            raise ConfigError(f'load() does not accept {", ".join(given)} with an exported file. Use '
-                              f'load({str(config if is_exported(config) else checkpoint)!r})')
+        if checkpoint or device or cfg_options or dtype != 'float32':
+            raise ConfigError('with an exported file, load() accepts only threshold and runtime as further arguments: '
+                              'load(FILE)')
         file = open_exported(config, runtime)
         cfg = config_of(file)
         return task_of(cfg).part('loaded')(build_predictor(cfg, file), threshold)
@@ -76,12 +74,11 @@ def load(config, checkpoint=None, *, device=None, threshold: float = None, cfg_o
 
 def _dumped_in(work_dir):
     """Return the config that a training wrote into its work dir."""
-    found = sorted(name for name in OwnFiles(work_dir, 'train').names() if name.endswith('.py')) or sorted(
-        path.name for path in Path(work_dir).glob('*.py'))
+    found = sorted(Path(work_dir).glob('*.py'))
     if len(found) != 1:
-        what = f'has several configs: {", ".join(found)}' if found else 'has no config of a training'
+        what = f'has several configs: {", ".join(path.name for path in found)}' if found else 'has no config'
         raise ConfigError(f'{work_dir} {what}. Name the config file: load(config, checkpoint)')
-    return Path(work_dir, found[0])
+    return found[0]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -152,22 +149,6 @@ class _Loaded:
         #: The model itself, in evaluation mode.
         self.model = predictor.model
 
-    def __repr__(self):
-        device = getattr(next(self.model.parameters(), None), 'device', 'cpu')  # of an exported file
-        classes = f'{counted(len(self.classes), "classes")}: {listed(self.classes)}'
-        return f'<{type(self).__name__}: {type(self.model).__name__} on {device}, {classes}>'
-
-    def _read(self, image, number, reader):
-        """Read an image; errors about a file name it."""
-        try:
-            return reader.read(image, number)
-        except DataError:
-            raise
-        except Exception as error:  # of many types, depending on what is in the file
-            if not isinstance(image, (str, os.PathLike)):
-                raise
-            raise DataError(f'{image} cannot be read: {first_line(error)}') from error
-
     def _call(self, images, batch_size, tiling, to_result, **options):
         if batch_size < 1:
             raise ConfigError(f'batch_size must be at least 1, got {batch_size!r}')
@@ -175,12 +156,12 @@ class _Loaded:
             raise ConfigError(f'batch_size={batch_size} cannot be used with tile: tiles are predicted one by one. '
                               'Omit one of them')
         predictor = self._predictor
-        reader = predictor.tiled_reader(tiling) if tiling else predictor.reader
+        if tiling:
+            predictor.check_tiling(tiling)
         several = isinstance(images, (list, tuple))
         images, results = list(images) if several else [images], []
         for start in range(0, len(images), batch_size):
-            batch = [self._read(image, number, reader)
-                     for number, image in enumerate(images[start:start + batch_size], start)]
+            batch = [predictor.read(image, tiling) for image in images[start:start + batch_size]]
             samples = ([predictor(batch[0], **options)] if isinstance(batch[0], BigImage) else
                        predictor.samples(batch))
             results += map(to_result, batch, samples)
@@ -217,12 +198,10 @@ class LoadedDetector(_Loaded):
             `Objects`, or a list of them.
 
         Raises:
-            ConfigError: ``batch_size``, ``threshold``, ``tile`` or ``overlap`` is invalid.
+            ConfigError: ``batch_size``, ``tile`` or ``overlap`` is invalid.
             DataError: A file cannot be read, or an argument is not an image.
         """
         threshold = self.threshold if threshold is None else threshold
-        if np.isnan(threshold):  # no score is above it
-            raise ConfigError(f'threshold must be a number, got {threshold}')
         return self._call(images, batch_size, tiling_of(tile, overlap), partial(self._to_result, threshold))
 
     def _to_result(self, threshold, image, sample):

@@ -1,4 +1,6 @@
-"""Models that compute in another way: in bfloat16, or from an exported file in place of a checkpoint."""
+"""Models that compute in another way: in bfloat16, or from an exported file, if that fits the config."""
+import logging
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -6,17 +8,23 @@ import numpy as np
 import torch
 from mmengine.config import Config
 from mmengine.hooks import Hook
+from mmengine.logging import print_log
 from mmengine.model import BaseModel
 from mmengine.registry import HOOKS, MODELS
 from mmengine.structures import InstanceData, PixelData
+from mmengine.utils import apply_to
 from torch import Tensor
 
 from .._utils.machine import can_use_bfloat16
-from .._utils.text import listed
+from .._utils.text import counted, listed, type_name
+from ..config.tasks import TASKS, task_named, task_of
+from ..data.check.agreement import wanted_classes
+from ..data.classes import difference_of
+from ..data.datasets import datasets
 from ..errors import CheckpointError, ConfigError, SetupError
 from ..runtime import Model, ModelError
-from ..tasks import TASKS, task_named
-from .classes import Classes
+from .classes import Classes, test_dataset
+from .reading import reads_annotations
 
 #: Types that a model can compute in. float16 is not one: where it overflows has not been checked.
 DTYPES = ('float32', 'bfloat16')
@@ -27,6 +35,10 @@ _HEADS = dict(
     Shared4Conv1FCBBoxHead=('fc_cls', 'fc_reg'), FCNMaskHead=('conv_logits', ), FPNHead=('conv_seg', ),
     UPerHead=('conv_seg', ), FCNHead=('conv_seg', ), SegformerHead=('conv_seg', ))
 _FEATURES = {'backbone', 'neck'}
+#: Arguments of `Resize` that the rule contains; and other arguments, with the values that change nothing.
+_OF_RESIZE = ('type', 'scale', 'keep_ratio')
+_LEFT_OUT = dict(scale_factor=(None, ), interpolation=('bilinear', ), backend=('cv2', ),
+                 clip_object_border=(True, False))
 
 
 def set_dtype(model, dtype: str = 'float32') -> str:
@@ -50,43 +62,30 @@ def set_dtype(model, dtype: str = 'float32') -> str:
     """
     if dtype not in DTYPES:
         raise ConfigError(f'dtype must be one of {listed(DTYPES)}, got {dtype!r}')
-    if dtype == 'float32' or not can_use_bfloat16(next(model.parameters()).device):
+    device = next(model.parameters()).device
+    if dtype == 'float32' or not can_use_bfloat16(device):
         return 'float32'
     for parent in model.modules():
         parts = dict(parent.named_children())
         for name in parts.keys() & _FEATURES:
-            parts[name].forward = partial(_in_bfloat16, parts[name].forward)
+            parts[name].forward = partial(_in_bfloat16, device.type, parts[name].forward)
         for name in parts.keys() & _HEADS.get(type(parent).__name__, ()):
-            parts[name].forward = partial(_in_float32, parts[name].forward)
+            parts[name].forward = partial(_in_float32, device.type, parts[name].forward)
         if type(parent).__name__ in _HEADS:
-            parent.forward = partial(_in_bfloat16, parent.forward)
+            parent.forward = partial(_in_bfloat16, device.type, parent.forward)
     return dtype
 
 
-def _in_bfloat16(forward, *args, **kwargs):
+def _in_bfloat16(device, forward, *args, **kwargs):
     """Call a forward under autocast; its outputs are float32."""
-    device = next(_tensors((args, kwargs))).device
-    with torch.autocast(device.type, torch.bfloat16):
-        return _to_float32(forward(*args, **kwargs))
+    with torch.autocast(device, torch.bfloat16):
+        outputs = forward(*args, **kwargs)
+    return apply_to(outputs, lambda value: isinstance(value, Tensor) and value.dtype == torch.bfloat16, Tensor.float)
 
 
-def _in_float32(forward, x):
-    with torch.autocast(x.device.type, enabled=False):
+def _in_float32(device, forward, x):
+    with torch.autocast(device, enabled=False):
         return forward(x.float())
-
-
-def _tensors(value):
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (list, tuple, dict)):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(part)
-
-
-def _to_float32(value):
-    if isinstance(value, Tensor):
-        return value.float() if value.dtype == torch.bfloat16 else value
-    return type(value)(map(_to_float32, value)) if isinstance(value, (list, tuple)) else value
 
 
 @HOOKS.register_module()
@@ -205,13 +204,87 @@ def meta_of(file) -> dict:
     return meta
 
 
-def as_checkpoint(file) -> dict:
-    """Return what `xcit_dense.weights.read_checkpoint` would return, without weights."""
-    return dict(state_dict={}, meta=dict(dataset_meta=meta_of(file)))
-
-
 def classes_of(file) -> Classes:
     """Return names and numbers of the classes as the export found them."""
     words = file.metadata.get('words') or {}
     return Classes(file.classes, tuple(file.metadata['numbers']), words.get('names_from', 'the exported file'),
                    words.get('numbers_from', 'the exported file'))
+
+
+def resize_rule(cfg) -> dict:
+    """Return how images are resized before they go into the graph: the key ``resize`` of the metadata.
+
+    Raises:
+        ConfigError: The test pipeline of the config has a step that the rule cannot express.
+    """
+    dataset, rule = test_dataset(cfg), dict(rule='none')
+    steps = dataset.get('pipeline') or [dict(type='nothing')]
+    for step in steps[1:]:
+        kind, name = dataset.class_of('TRANSFORMS', step['type']), type_name(step['type'])
+        if reads_annotations(kind) or name.startswith('Pack'):
+            continue
+        _check(name == 'Resize', f'the step {name}', 'supports only loading and one Resize')
+        _check(rule['rule'] == 'none', f'the step {name}', 'supports only one Resize')
+        odd = [f'{key}={value!r}' for key, value in step.items()
+               if key not in _OF_RESIZE and value not in _LEFT_OUT.get(key, ())]
+        _check(not odd, f'the step Resize with {", ".join(odd)}', 'supports only scale and keep_ratio')
+        scale = step.get('scale')
+        scale = [scale, scale] if isinstance(scale, int) else list(scale or ())
+        _check(len(scale) == 2, f'the step Resize with scale={step.get("scale")!r}', 'needs width and height')
+        rule = dict(rule='keep_ratio', scale=scale) if step.get('keep_ratio') else dict(rule='fixed', size=scale)
+    name, reads = type_name(steps[0]['type']), steps[0].get('color_type', 'color')
+    _check(name == 'LoadImageFromFile' and reads in ('color', 'color_ignore_orientation'), f'the first step, {name}',
+           'supports only images of three channels as LoadImageFromFile reads them')
+    return rule
+
+
+def _check(fits, what, words):
+    if not fits:
+        raise ConfigError(f'{what} of test_dataloader.dataset.pipeline cannot be exported: a file {words}. Change the '
+                          'pipeline in your own config, or export only the backbone (--backbone)')
+
+
+def check_task(cfg, file, source):
+    """Raise `ConfigError` if an exported file has another task than the models of a config."""
+    if (task := task_of(cfg).name) != file.task:
+        raise ConfigError(f'{source} is for {file.task}, but the config is for {task}. Use the config of its '
+                          f'training{_named(file)}')
+
+
+def compare_with_config(cfg, file, source, sizes: bool = True):
+    """Compare an exported file with the config of its test, in which the classes are already set.
+
+    Different names for the same number of classes, and a different resize rule, are warnings in the log.
+
+    Args:
+        cfg: The config.
+        file: An exported file from `open_exported`.
+        source: Its path.
+        sizes: Whether to warn if the image size differs; False if the user chose it.
+
+    Raises:
+        ConfigError: The file has another number of classes.
+    """
+    for dataset in datasets(cfg, ['test_dataloader']):
+        names = wanted_classes(dataset, bool(cfg.get('classes_from_data')))
+        if names and len(names) != len(file.classes):
+            raise ConfigError(f'{source} has {counted(len(file.classes), "classes")}, but the test data of the config '
+                              f'has {len(names):,}. Use the config of its training{_named(file)}')
+        if names and (difference := difference_of(names, file.classes)):
+            print_log(f'the class names of the test data and of {source} differ, or their order does: {difference}. '
+                      'Classes are matched by index, so the metrics are meaningless for an index that is one class in '
+                      'the data and another in the model', logger='current', level=logging.WARNING)
+    with suppress(ConfigError):  # images that are read in a way that cannot be exported
+        own, rule = file.metadata.get('resize'), resize_rule(cfg)
+        if sizes and own and own != rule:
+            print_log(f'{source} was exported for images resized by {_words(own)}, but this test resizes them by '
+                      f'{_words(rule)}, as its config says. Use the config of the export{_named(file)}, or '
+                      '--image-size', logger='current', level=logging.WARNING)
+
+
+def _named(file):
+    return f' ({file.metadata["config"]})' if file.metadata.get('config') else ''
+
+
+def _words(rule):
+    return ' '.join(map(str, [rule['rule'], *rule.get('scale', rule.get('size', ()))]))

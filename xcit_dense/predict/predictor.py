@@ -1,5 +1,6 @@
 """A model that predicts image files, and writes for each a picture and results in the format of the task."""
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -12,21 +13,21 @@ from pycocotools import mask as mask_api
 from .._utils.files import atomic_write
 from .._utils.text import counted, first_line
 from ..config.fit.fitting import use_fit
+from ..config.tasks import task_of, tasks_with
 from ..data.batches import step_by_size
 from ..data.classes import take_classes
 from ..draw.classes import class_colours
-from ..errors import CheckpointError, ConfigError, DataError
+from ..errors import ConfigError, DataError
 from ..models.trunk import fuse_backbones
 from ..runtime import Model
-from ..tasks import task_of, tasks_with
 from ..weights import fetch, load_model, read_checkpoint
 from ..weights.contents import get_dataset_meta
 from .classes import classes_of_objects, classes_of_pixels, image_ids, test_dataset
 from .drawing import Drawing
 from .merging import CutMask, find_in_tiles
 from .models import ExportedModel, classes_of, meta_of, set_dtype
-from .reading import BigImage, ImageReader, TiledReader
-from .tiles import array_on_disk, label_in_tiles
+from .reading import BigImage, ImageReader
+from .tiles import label_in_tiles
 
 #: The longer side of the drawing of an image that is predicted in tiles: the frameworks need hundreds of bytes per
 #: pixel to draw.
@@ -39,17 +40,22 @@ class Predictor:
     Args:
         cfg: A config from `xcit_dense.config.loading.load_config`.
         checkpoint: Path or address of the weights of the whole model. Or an exported file from `open_exported`, with
-            its config from `config_of`; the next three arguments are then ignored.
+            its config from `config_of`; ``device``, ``fuse``, ``dtype`` and ``given`` are then ignored.
+        score_thr: Objects with a lower score, from 0 to 1, are not drawn; the results have all objects.
         device: Where the model runs. Default: the accelerator if there is one, otherwise the CPU.
+        ids_from: File in COCO format with the ids of the images. Without it, ids come from the first of these that
+            has one for every image: the annotation file of the test data; the number in the file name, as in COCO, if
+            all are different; the position among the files, from 1.
         fuse: Whether to fuse the backbone, for speed.
         dtype: The type it computes in, as for `xcit_dense.predict.models.set_dtype`.
         given: What the user set in the config, as for `xcit_dense.config.fit.fitting.use_fit`.
-        **drawing: Options of the visualizer.
+        tiling: The `xcit_dense.predict.tiles.Tiling` of images that are larger than a tile. Default: predict all whole.
 
     Raises:
         CheckpointError: The weights cannot be read or do not fit the config.
-        ConfigError: The test data set of the config has no pipeline, or there is no such device or type.
+        ConfigError: The test data set of the config has no pipeline, there is no such type, or tiles are too small.
         DataError: The config has no test data.
+        RuntimeError: There is no such device.
     """
 
     #: The tool that owns the written files.
@@ -58,8 +64,11 @@ class Predictor:
     find_classes = None
     #: The visualizer if the config names none.
     visualizer_type = None
+    #: Whether there are objects with scores, and results with image ids.
+    finds_objects = False
 
-    def __init__(self, cfg, checkpoint, device=None, fuse: bool = True, dtype: str = 'float32', given=(), **drawing):
+    def __init__(self, cfg, checkpoint, score_thr: float = 0.3, device=None, ids_from=None, fuse: bool = True,
+                 dtype: str = 'float32', given=(), tiling=None):
         if isinstance(checkpoint, Model):
             init_default_scope(task_of(cfg).framework)
             self.model, self.classes = ExportedModel(checkpoint), classes_of(checkpoint)
@@ -70,14 +79,20 @@ class Predictor:
         self.reader = ImageReader(dataset)
         meta = {**getattr(dataset.type, 'METAINFO', {}), **meta, 'classes': self.classes.names}
         self.palette = meta['palette'] = class_colours(self.classes.names, meta.get('palette'))
-        self.drawing = Drawing({'type': self.visualizer_type, **(cfg.get('visualizer') or {})}, meta, **drawing)
+        self.drawing = Drawing({'type': self.visualizer_type, **(cfg.get('visualizer') or {})}, meta,
+                               **(dict(pred_score_thr=score_thr) if self.finds_objects else {}))
+        self.records, self.count = [], 0  # objects that a detector found, label maps that a segmentor wrote
+        self._ids_from, self.tiling = ids_from, tiling
+        if tiling:
+            self.check_tiling(tiling)
 
     def _build(self, cfg, checkpoint, device, fuse, dtype, given):
         """Set model and classes to those of a checkpoint, and return its metadata on the classes."""
-        device, checkpoint = _usable(device), fetch(str(checkpoint))
+        checkpoint = fetch(str(checkpoint))
         weights = read_checkpoint(checkpoint)
         use_fit(cfg, weights, given)
-        _take_classes(cfg, weights, checkpoint)
+        meta = get_dataset_meta(weights)
+        take_classes(cfg, weights if meta.get('classes') else None, checkpoint, loaders=[])
         init_default_scope(task_of(cfg).framework or 'mmengine')
         self.model = MODELS.build(cfg.model)
         load_model(self.model, weights, checkpoint)
@@ -85,26 +100,37 @@ class Predictor:
         if fuse:
             fuse_backbones(self.model)
         set_dtype(self.model, dtype)
-        meta = get_dataset_meta(weights)
         self.classes = self.find_classes(cfg, meta, checkpoint)
         return meta
 
     def __call__(self, image, **options):
-        """Predict one image, read by ``self.reader.read``; ``options`` are for images in tiles.
+        """Predict one image, read by `read`; ``options`` are for images in tiles.
 
         Returns:
             The framework's data sample, on the CPU: ``pred_instances`` or ``pred_sem_seg`` in pixels of the image.
         """
         return self.in_tiles(image, **options) if isinstance(image, BigImage) else self.samples([image])[0].cpu()
 
-    def tiled_reader(self, tiling) -> TiledReader:
-        """Return a reader in place of ``self.reader``, so that images larger than a tile are predicted in tiles.
+    def read(self, image, tiling=None):
+        """Read an image like `xcit_dense.predict.reading.ImageReader.read`; the default tiling is that of all images.
 
         Raises:
-            ConfigError: The tiles are smaller than the smallest image that the model accepts.
+            DataError: It cannot be read, or is of another type.
         """
-        tiling.check(getattr(getattr(self.model, 'backbone', None), 'min_size', 1))
-        return TiledReader(self.reader, tiling)
+        try:
+            return self.reader.read(image, tiling or self.tiling)
+        except DataError:
+            raise
+        except Exception as error:  # of any type, depending on the file and the steps of the pipeline
+            name = f'{image} cannot be read' if isinstance(image, (str, os.PathLike)) else 'an image cannot be read'
+            raise DataError(f'{name}: {first_line(error)}') from error
+
+    def check_tiling(self, tiling):
+        """Raise `ConfigError` if tiles are smaller than the smallest image that the model accepts."""
+        smallest = getattr(getattr(self.model, 'backbone', None), 'min_size', 1)
+        if tiling.tile < smallest:
+            raise ConfigError(f'tile (--tile) is {tiling.tile}, but the model needs images of at least {smallest} x '
+                              f'{smallest} pixels. Use {smallest} or more')
 
     def samples(self, images) -> list:
         """Predict images as one batch; the data samples are on the device of the model."""
@@ -115,16 +141,15 @@ class Predictor:
     def predict(self, image, name, out_dir):
         """Predict one image, draw it into ``out_dir / name`` as JPEG, and return the sample."""
         sample = self(image)
-        self.drawing.write(*image.shown(sample, DRAWN), Path(out_dir, _picture(name)))
+        self.drawing.write(*image.shown(sample, DRAWN), Path(out_dir, self.files_of(name)[0]))
         return sample
 
-    def ids_of(self, paths) -> list:
-        """Return the ids of image files; an empty list if the results have no ids."""
-        return []
+    def begin(self, names, paths):
+        """Prepare for writing the results of image files, by the names that `write` gets."""
 
     def files_of(self, name) -> list:
-        """Return the files that are written for an image, relative to the folder of the results."""
-        return [_picture(name)]
+        """Return the files that are written for an image, the picture first, relative to the folder of the results."""
+        return [Path(name).with_suffix('.jpg').as_posix()]
 
     def write_classes(self, out_dir, **words):
         """Write ``classes.json``: what the numbers in the results mean, and ``words``, further notes on them."""
@@ -135,45 +160,27 @@ class Predictor:
 
 
 class DetectionPredictor(Predictor):
-    """Draws boxes, masks, classes and scores; writes COCO's results format.
-
-    Args:
-        cfg: As for `Predictor`.
-        checkpoint: As for `Predictor`.
-        score_thr: Objects with a lower score, from 0 to 1, are not drawn; the results have all objects.
-        device: As for `Predictor`.
-        ids_from: File in COCO format with the ids of the images. Without it, ids come from the first of these that
-            has one for every image: the annotation file of the test data; the number in the file name, as in COCO, if
-            all are different; the position among the files, from 1.
-        fuse, dtype, given: As for `Predictor`.
-    """
+    """Draws boxes, masks, classes and scores; writes COCO's results format."""
 
     find_classes = staticmethod(classes_of_objects)
     visualizer_type = 'DetLocalVisualizer'
+    finds_objects = True
     #: Written at the end.
     last_files = ('results.json', 'classes.json')
 
-    def __init__(self, cfg, checkpoint, score_thr: float = 0.3, device=None, ids_from=None, fuse: bool = True,
-                 dtype: str = 'float32', given=()):
-        if not 0 <= score_thr <= 1:
-            raise ConfigError(f'score_thr (--score-thr) must be from 0 to 1, got {score_thr}')
-        super().__init__(cfg, checkpoint, device, fuse, dtype, given, pred_score_thr=score_thr)
-        self.score_thr = score_thr
-        self.records, self._ids_from, self._ids_are = [], ids_from, None
-
-    def ids_of(self, paths) -> list:
-        """Return the ids of image files.
+    def begin(self, names, paths):
+        """Find the ids of image files.
 
         Raises:
             DataError: ``ids_from`` cannot be read, or does not have all the images.
         """
         ids, self._ids_are = image_ids(self._cfg, paths, self._ids_from)
-        return ids
+        self._ids = dict(zip(names, ids, strict=True))
 
     def write(self, image, name, out_dir):
         """Predict one image; draw it into ``out_dir / name`` and keep its records for `close`."""
         sample = self.predict(image, name, out_dir)
-        self.records += self.to_coco(sample, image_id=image.id, file_name=str(name))
+        self.records += self.to_coco(sample, image_id=self._ids[name], file_name=str(name))
 
     def close(self, out_dir):
         """Write ``results.json`` and the classes, and return a description of them."""
@@ -210,13 +217,6 @@ class SegmentationPredictor(Predictor):
     #: Written at the end.
     last_files = ('classes.json', )
 
-    def __init__(self, cfg, checkpoint, score_thr=None, device=None, ids_from=None, fuse: bool = True,
-                 dtype: str = 'float32', given=()):
-        if ids_from:
-            raise ConfigError('--ids-from works only with a detector: the label maps of a segmentor have no ids')
-        super().__init__(cfg, checkpoint, device, fuse, dtype, given)
-        self.count = 0
-
     def files_of(self, name) -> list:
         """Return the files of `Predictor.files_of` and the label map, which is named as in data sets."""
         return [*super().files_of(name), Path('labels', name).with_suffix('.png').as_posix()]
@@ -236,7 +236,7 @@ class SegmentationPredictor(Predictor):
         labels = [*numbers, *range(len(numbers) + last, int(outputs.max()) + 1 + last)]
         # in maps of 8 bits, 255 is not a class
         table = np.array(labels, np.uint8 if max(labels) < 255 else np.uint16)
-        written = array_on_disk(outputs.shape, table.dtype)
+        written = np.empty(outputs.shape, table.dtype)
         for rows in np.array_split(np.arange(len(outputs)), max(len(outputs) // 256, 1)):  # for little memory
             written[rows] = table[outputs[rows].astype(np.int64)]
         with atomic_write(path) as part:
@@ -253,9 +253,8 @@ class SegmentationPredictor(Predictor):
         return f'{self.count:,} label map{"s" * (self.count != 1)} (labels/, names in classes.json)'
 
 
-def build_predictor(cfg, checkpoint, score_thr: float = 0.3, device=None, ids_from=None,
-                    fuse: bool = True, dtype: str = 'float32', given=()) -> Predictor:
-    """Return the predictor for the task of a config; the arguments are those of `DetectionPredictor`.
+def build_predictor(cfg, checkpoint, score_thr: float = 0.3, ids_from=None, **options) -> Predictor:
+    """Return the predictor for the task of a config; the arguments are those of `Predictor`.
 
     Raises:
         CheckpointError: As for `Predictor`.
@@ -263,36 +262,16 @@ def build_predictor(cfg, checkpoint, score_thr: float = 0.3, device=None, ids_fr
         DataError: As for `Predictor`.
     """
     task = task_of(cfg)
-    if task.predictor is None:
+    kind = task.part('predictor')
+    if kind is None:
         raise ConfigError(f'the config is for {task.name}, not for {tasks_with("predictor")}. Use '
                           '`python -m xcit_dense classify CHECKPOINT IMAGES` or xcit_dense.predict.classify('
                           'checkpoint, image); for DINO, which has no classes, use `python -m xcit_dense attention`')
-    return task.part('predictor')(cfg, checkpoint, score_thr, device, ids_from, fuse, dtype, given)
-
-
-def _usable(device):
-    """Return a device if a tensor can be on it."""
-    try:
-        torch.empty(0, device=device)
-    except (AssertionError, RuntimeError) as error:  # AssertionError: torch is built without it
-        raise ConfigError(f'device={str(device)!r} cannot be used here: {first_line(error)}. Omit it to use the '
-                          'accelerator, or the CPU if there is none') from error
-    return device
-
-
-def _take_classes(cfg, weights, checkpoint):
-    """Set the classes of a config to those of the checkpoint or, if it has none, of the training data if available."""
-    try:
-        take_classes(cfg, weights, checkpoint, loaders=[])
-    except CheckpointError as error:
-        try:
-            take_classes(cfg, loaders=[])
-        except (DataError, OSError):
-            raise error from None
-
-
-def _picture(name):
-    return Path(name).with_suffix('.jpg').as_posix()
+    if not 0 <= score_thr <= 1:
+        raise ConfigError(f'score_thr (--score-thr) must be from 0 to 1, got {score_thr}')
+    if ids_from and not kind.finds_objects:
+        raise ConfigError('--ids-from works only with a detector: the label maps of a segmentor have no ids')
+    return kind(cfg, checkpoint, score_thr, ids_from=ids_from, **options)
 
 
 def _write_json(path, content, **options):

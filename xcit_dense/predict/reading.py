@@ -21,10 +21,9 @@ from ..errors import ConfigError, DataError
 
 
 class ReadImage(NamedTuple):
-    """An image as an array (H, W, 3), RGB, uint8; as ``inputs`` and ``data_samples`` for a model; and its id."""
+    """An image as an array (H, W, 3), RGB, uint8, and as ``inputs`` and ``data_samples`` for a model."""
     picture: np.ndarray
     data: dict
-    id: int
 
     def shown(self, sample, longest: int = None) -> tuple:
         """Return what to draw: image and sample as they are; those of images in tiles may be reduced."""
@@ -54,34 +53,26 @@ class ImageReader:
                       if isinstance(kind, type) and issubclass(kind, LoadImageFromFile)), 0)
         loads = [dict(step) for step in pipeline[:place + 1]]
         for key in ('backend_args', 'file_client_args') if on_disk else ():
-            if loads[-1].get(key):
-                del loads[-1][key]
+            loads[-1].pop(key, None)
         self._load = Compose(loads)
         self._turns = turns_images(dataset)
         self._prepare = Compose([step for step, kind in zip(pipeline[place + 1:], kinds[place + 1:], strict=True)
                                  if not reads_annotations(kind)])
 
-    def load(self, path, image_id) -> dict:
+    def load(self, path) -> dict:
         """Read a file; errors of the config's loader are passed on.
 
         Returns:
             The output of the loader: ``img`` (H, W) or (H, W, C), names and sizes.
-
-        Raises:
-            ValueError: The loader returns nothing.
         """
-        loaded = self._load(dict(img_path=str(path), img_id=image_id, seg_fields=[]))
-        if loaded is None:
-            raise ValueError('the loader of the config returns None')
-        return loaded
+        return self._load(dict(img_path=str(path), img_id=0, seg_fields=[]))
 
-    def load_array(self, array, image_id) -> dict:
+    def load_array(self, array) -> dict:
         """Return what `load` would return for a lossless file with the same content as an array.
 
         Args:
             array: RGB (H, W, 3) or grey (H, W), uint8; if the config reads images of any channels
                 (`LoadImageChannels`), (H, W, C) of any number type.
-            image_id: The id of the image.
 
         Raises:
             DataError: The array has another shape or type.
@@ -100,44 +91,52 @@ class ImageReader:
                 with tempfile.TemporaryDirectory() as folder:  # read as the loader does, whatever that is
                     file = Path(folder, 'image.png')
                     cv2.imwrite(str(file), image)
-                    return self.load(file, image_id)
+                    return self.load(file)
             image = image.astype(np.float32) if loader.to_float32 else image
-        return dict(img_path=None, img_id=image_id, seg_fields=[], img=image, img_shape=image.shape[:2],
+        return dict(img_path=None, img_id=0, seg_fields=[], img=image, img_shape=image.shape[:2],
                     ori_shape=image.shape[:2], channels_of_file=isinstance(loader, LoadImageChannels))
 
-    def read(self, image, image_id) -> ReadImage:
+    def read(self, image, tiling=None):
         """Read an image and prepare it for the model; errors of pipeline steps are passed on.
 
         Args:
             image: A path, an array as for `load_array`, or a PIL image.
-            image_id: The id of the image.
-        """
-        return self.prepare(self.open(image, image_id), image_id)
+            tiling: A `xcit_dense.predict.tiles.Tiling`, or None.
 
-    def open(self, image, image_id) -> dict:
+        Returns:
+            A `ReadImage`; or a `BigImage` if there is a tiling and the image does not fit into one tile.
+        """
+        file = _opened(image, self._load) if tiling else None
+        if file and not tiling.fits(file.height, file.width):
+            return BigFile(image, file, self, tiling)
+        loaded = self.open(image)
+        size = loaded['img'].shape[:2]
+        if tiling and not tiling.fits(*size):
+            return BigImage(loaded, size, self, tiling)
+        return self.prepare(loaded)
+
+    def open(self, image) -> dict:
         """Return what `load` returns, for an image of any type that `read` accepts.
 
         Raises:
             DataError: It is of another type.
         """
         if isinstance(image, (str, os.PathLike)):
-            return self.load(image, image_id)
+            return self.load(image)
         if isinstance(image, Image.Image):
-            image = _array_of(image, self._turns)
+            if image.mode[:1] in 'IF':
+                raise DataError(f'a PIL image of mode {image.mode} has no defined value range. Pass its path, or an '
+                                'array (H, W, 3), RGB, uint8')
+            image = np.asarray((ImageOps.exif_transpose(image) if self._turns else image).convert('RGB'))
         if isinstance(image, np.ndarray):
-            return self.load_array(image, image_id)
+            return self.load_array(image)
         raise DataError('an image must be a path, an array (H, W, 3), RGB, uint8, or a PIL image; several must be a '
                         f'list or tuple; got {type(image).__name__}')
 
-    def prepare(self, loaded, image_id) -> ReadImage:
+    def prepare(self, loaded) -> ReadImage:
         """Prepare the result of `open`, or a part of it, for the model; it may be changed in place."""
         picture = picture_of(loaded)  # before the other steps, which may work in place
-        return ReadImage(picture, self._prepare(loaded), image_id)
-
-    @property
-    def reads_plainly(self) -> bool:
-        """Whether files are read as OpenCV reads them in colour, so that parts of an image can be read on their own."""
-        return _takes_bgr(self._load)
+        return ReadImage(picture, self._prepare(loaded))
 
 
 def _takes_bgr(load):
@@ -145,15 +144,6 @@ def _takes_bgr(load):
     loader = load.transforms[-1]
     return (len(load.transforms) == 1 and getattr(type(loader), 'transform', None) is LoadImageFromFile.transform
             and loader.color_type.startswith('color'))
-
-
-def _array_of(image, turn):
-    """Return a PIL image as an array (H, W, 3), RGB; with ``turn``, rotated as its EXIF tag says."""
-    if image.mode[:1] in 'IF':
-        raise DataError(f'a PIL image of mode {image.mode} has no defined value range. Pass its path, or an array '
-                        '(H, W, 3), RGB, uint8')
-    image = ImageOps.exif_transpose(image) if turn else image
-    return np.asarray(image.convert('RGB'))
 
 
 def picture_of(loaded) -> np.ndarray:
@@ -177,27 +167,6 @@ def reads_annotations(kind):
             or name.startswith('Load') and ('Annotation' in name or 'Proposals' in name))
 
 
-class TiledReader:
-    """Reads images that fit into one tile as another reader does, and larger ones as `BigImage`.
-
-    Args:
-        reader: An `ImageReader`, or an object with its ``open``, ``prepare`` and ``reads_plainly``.
-        tiling: The tiles.
-    """
-
-    def __init__(self, reader, tiling):
-        self._reader, self._tiling = reader, tiling
-
-    def read(self, image, image_id):
-        """Read an image like `ImageReader.read`; return a `ReadImage` or a `BigImage`."""
-        if (opened := _opened(image, self._reader)) and not self._tiling.fits(opened.height, opened.width):
-            return BigFile(image, opened, self._reader, self._tiling, image_id)
-        loaded = self._reader.open(image, image_id)
-        if self._tiling.fits(*loaded['img'].shape[:2]):
-            return self._reader.prepare(loaded, image_id)
-        return BigImage(loaded, loaded['img'].shape[:2], self._reader, self._tiling, image_id)
-
-
 class BigImage:
     """An image that is larger than a tile, in memory.
 
@@ -206,17 +175,16 @@ class BigImage:
         size: Height and width.
         reader: The `ImageReader` that prepares tiles.
         tiling: The tiles.
-        image_id: The id of the image.
     """
 
-    def __init__(self, source, size, reader, tiling, image_id):
-        self._source, self.size, self._reader, self.id = source, tuple(size), reader, image_id
+    def __init__(self, source, size, reader, tiling):
+        self._source, self.size, self._reader = source, tuple(size), reader
         self.tiles, self.margin = tiling.tiles(*self.size), max(2, tiling.tile // 100)
 
     def read(self):
         """Yield pairs of a `Tile` and its `ReadImage`, row by row."""
         for tile in self.tiles:
-            yield tile, self._reader.prepare(self._part(tile), self.id)
+            yield tile, self._reader.prepare(self._part(tile))
 
     def _part(self, tile):
         """Return the loader's output for a tile."""
@@ -258,16 +226,16 @@ class BigFile(BigImage):
     Args:
         path: The file.
         opened: The file as pyvips opens it.
-        reader, tiling, image_id: As for `BigImage`.
+        reader, tiling: As for `BigImage`.
     """
 
-    def __init__(self, path, opened, reader, tiling, image_id):
-        super().__init__(path, (opened.height, opened.width), reader, tiling, image_id)
+    def __init__(self, path, opened, reader, tiling):
+        super().__init__(path, (opened.height, opened.width), reader, tiling)
         self._opened = opened
 
     def _part(self, tile):
         left, top, width, height = tile.x.start, tile.y.start, tile.x.end - tile.x.start, tile.y.end - tile.y.start
-        return self._reader.open(self._pixels(self._opened.crop(left, top, width, height)), self.id)
+        return self._reader.load_array(self._pixels(self._opened.crop(left, top, width, height)))
 
     def _picture(self, height, width):
         image = self._opened
@@ -279,15 +247,14 @@ class BigFile(BigImage):
         """Return a pyvips image as an array (H, W, 3) or (H, W)."""
         import pyvips
         try:
-            array = np.frombuffer(image.write_to_memory(), np.uint8).reshape(image.height, image.width, image.bands)
+            return image.numpy()
         except pyvips.Error as error:
             raise DataError(f'{self._source} cannot be read: {first_line(error)}') from error
-        return array[..., 0] if image.bands == 1 else array
 
 
-def _opened(image, reader):
-    """Return a file as pyvips opens it; None if it is no file, or would differ from what the reader returns."""
-    if not isinstance(image, (str, Path)) or not reader.reads_plainly:
+def _opened(image, load):
+    """Return a file as pyvips opens it; None if it is no file, or would differ from what a pipeline loads."""
+    if not isinstance(image, (str, Path)) or not _takes_bgr(load):
         return None
     try:
         import pyvips

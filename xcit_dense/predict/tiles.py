@@ -1,7 +1,6 @@
 """How an image is cut into tiles, and its labels from the scores of the tiles, which count less towards the border."""
-from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +11,6 @@ from ..errors import ConfigError
 
 #: The default share of a tile that the next one covers too.
 OVERLAP = 0.2
-#: Arrays of up to so many bytes need no file.
-_IN_MEMORY = 2**26
 
 
 class Span(NamedTuple):
@@ -30,33 +27,15 @@ class Tile(NamedTuple):
     x: Span
 
 
-@dataclass(frozen=True)
-class Tiling:
+class Tiling(NamedTuple):
     """Tiles of one size that cover an image evenly.
 
     Args:
         tile: Width and height of a tile in pixels; in a narrower image, tiles are as wide as the image.
         overlap: The least share of a tile that the next one covers too: at least 0, below 1.
-
-    Raises:
-        ConfigError: A value is invalid.
     """
     tile: int
     overlap: float = OVERLAP
-
-    def __post_init__(self):
-        if isinstance(self.tile, bool) or not isinstance(self.tile, int) or self.tile < 1:
-            raise ConfigError(f'tile (--tile) must be a whole number of pixels, at least 1, got {self.tile!r}. Try '
-                              '1024')
-        if not 0 <= self.overlap < 1:
-            raise ConfigError(f'overlap (--overlap) must be a share of a tile, at least 0 and below 1, got '
-                              f'{self.overlap!r}. Try {OVERLAP}')
-
-    def check(self, smallest: int):
-        """Raise `ConfigError` if a tile is smaller than the smallest image that a model accepts, in pixels."""
-        if self.tile < smallest:
-            raise ConfigError(f'tile (--tile) is {self.tile}, but the model needs images of at least {smallest} x '
-                              f'{smallest} pixels. Use {smallest} or more')
 
     def fits(self, height: int, width: int) -> bool:
         """Whether an image fits into one tile."""
@@ -87,7 +66,13 @@ def tiling_of(tile, overlap) -> Tiling | None:
         if overlap is not None:
             raise ConfigError(f'overlap (--overlap) {overlap!r} needs tile (--tile). Set it too, for example to 1024')
         return None
-    return Tiling(tile, OVERLAP if overlap is None else overlap)
+    overlap = OVERLAP if overlap is None else overlap
+    if not isinstance(tile, int) or tile < 1:
+        raise ConfigError(f'tile (--tile) must be a whole number of pixels, at least 1, got {tile!r}. Try 1024')
+    if not 0 <= overlap < 1:
+        raise ConfigError(f'overlap (--overlap) must be a share of a tile, at least 0 and below 1, got {overlap!r}. '
+                          f'Try {OVERLAP}')
+    return Tiling(tile, overlap)
 
 
 def label_in_tiles(predict, image, threshold: float = None, scores: bool = False):
@@ -100,11 +85,11 @@ def label_in_tiles(predict, image, threshold: float = None, scores: bool = False
         scores: Whether to keep the scores of the labels.
 
     Returns:
-        A data sample of mmseg. Its ``pred_sem_seg`` is an array of uint16 in a temporary file; ``label_scores`` is only
-        there if it is wanted and the model keeps scores.
+        A data sample of mmseg. Its ``pred_sem_seg`` is an array of uint16; ``label_scores`` is only there if it is
+        wanted and the model keeps scores.
     """
     from mmseg.structures import SegDataSample
-    labels, found = array_on_disk(image.size, np.uint16), None
+    labels, found = np.empty(image.size, np.uint16), None
     for place, outputs, means in blend((predict(part) for _, part in image.read()), image.tiles, threshold, scores):
         labels[place] = outputs
         if means is not None:
@@ -114,14 +99,6 @@ def label_in_tiles(predict, image, threshold: float = None, scores: bool = False
     if found is not None:
         sample.label_scores = PixelData(data=torch.from_numpy(found)[None])
     return sample
-
-
-def array_on_disk(shape, dtype) -> np.ndarray:
-    """Return an array in a temporary file, which is deleted with it; a small one is in memory, without a file."""
-    if np.prod(shape, dtype=np.int64) * np.dtype(dtype).itemsize <= _IN_MEMORY:
-        return np.empty(shape, dtype)
-    with TemporaryFile() as file:
-        return np.memmap(file, dtype, 'w+', shape=shape)
 
 
 def scores_of(logits, labels):

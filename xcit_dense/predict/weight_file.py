@@ -1,6 +1,6 @@
 """A model from only a weight file, without a config: what `classify` and `attention` use."""
 import logging
-from numbers import Real
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from mmengine.registry import MODELS
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from .._utils.text import counted, first_line, nearest, shown
+from .._utils.text import counted, did_you_mean, first_line
 from ..archs import arch_names, get_arch
 from ..config.loading import load_config, read_config
 from ..errors import CheckpointError, ConfigError, DataError
@@ -76,8 +76,12 @@ def open_model(source, config=None) -> Opened:
             print_log(f'{path} is from a training, but has no config (meta.cfg). Model and images are assumed to be '
                       'like those of the published files; if they are not, set the config of the training with '
                       '--config', logger='current', level=logging.WARNING)
-    mean, std = (_statistics(_inputs_in(cfg), config or f'the training of {path}') if config or _inputs_in(cfg)
-                 else (MEAN, STD))
+    inputs = _inputs_in(cfg)
+    if (config or inputs) and not (inputs.get('bgr_to_rgb') or inputs.get('to_rgb')):
+        raise ConfigError(f'the model of {config or f"the training of {path}"} expects images in BGR (its '
+                          'data_preprocessor sets neither bgr_to_rgb nor to_rgb), but this tool reads images only in '
+                          'RGB')
+    mean, std = tuple(inputs.get('mean') or MEAN), tuple(inputs.get('std') or STD)
     if kind and issubclass(kind, XCiTClassifier) != is_classifier:
         raise CheckpointError(f'{path} holds {contents}, which does not fit the {kind.__name__} of '
                               f'{config or "the config in it"}. Set the config of its training with --config')
@@ -85,7 +89,12 @@ def open_model(source, config=None) -> Opened:
     if not config:
         options.setdefault('norm_cfg', dict(type='BN'))
         if not kind:
-            options.update(arch=_arch_of(contents, path, is_classifier))
+            options.update(arch=contents.arch)
+            # classifiers of different sizes may have the same tensors and still compute different outputs
+            if is_classifier and contents.arch not in map(get_arch, arch_names()):
+                raise CheckpointError(f'{path} holds a classifier whose size ({contents.size}) is not a published '
+                                      'one, and the file does not record its tokens_norm. Set the config of its '
+                                      'training with --config')
         if 'patch_embed.proj.0.0.weight' in contents.tensors:
             options.update(in_channels=contents.tensors['patch_embed.proj.0.0.weight'].shape[1])
         if not is_classifier and 'pyramid' not in contents.parts:
@@ -103,7 +112,10 @@ def open_model(source, config=None) -> Opened:
     if model.in_channels != 3:
         raise CheckpointError(f'{path} is for images of {counted(model.in_channels, "channels")}, but image files are '
                               'read with three')
-    return Opened(model.eval(), tuple(get_dataset_meta(checkpoint).get('classes') or ()), mean, std, _test_data(cfg))
+    test_data = None
+    with suppress(AttributeError, DataError, KeyError, TypeError):  # there is none, or it is invalid
+        test_data = test_dataset(cfg)
+    return Opened(model.eval(), tuple(get_dataset_meta(checkpoint).get('classes') or ()), mean, std, test_data)
 
 
 def read_picture(path) -> np.ndarray:
@@ -135,18 +147,8 @@ def _published(source):
         return source
     if source in WEIGHTS:
         return f'{PREFIX}{source}'
-    near = nearest(source, WEIGHTS, 3)
     raise CheckpointError(f'there is no file {Path(source).absolute()}, and no published weights are called '
-                          f'{source!r}' + (f'. Did you mean {" or ".join(near)}?' if near else ''))
-
-
-def _arch_of(contents, path, is_classifier):
-    arch = contents.arch
-    if is_classifier and arch not in map(get_arch, arch_names()):
-        # classifiers of different sizes may have the same tensors and still compute different outputs
-        raise CheckpointError(f'{path} holds a classifier whose size ({contents.size}) is not a published one, and '
-                              'the file does not record its tokens_norm. Set the config of its training with --config')
-    return arch
+                          f'{source!r}{did_you_mean(source, WEIGHTS, 3)}')
 
 
 def _read_backbone(config):
@@ -155,9 +157,7 @@ def _read_backbone(config):
     Its framework and custom imports are loaded only for a user's own backbone.
     """
     cfg = read_config(config)
-    kind = _backbone_in(cfg).get('type')
-    if isinstance(kind, str):
-        kind = _own_kind(kind) or MODELS.module_dict.get(kind)
+    kind = _own_kind(_backbone_in(cfg).get('type'))
     if kind is None:
         cfg = load_config(config, pretrained=False)
         kind = _backbone_in(cfg).get('type')
@@ -189,30 +189,9 @@ def _backbone_of_run(cfg, path, layout):
 
 def _own_kind(name):
     """Return the class of this package that a type in a config names, or None."""
-    scope, _, name = name.rpartition('.')
+    scope, _, name = str(name).rpartition('.')
     is_own = scope.partition('.')[0] in ('', 'mmengine', 'mmdet', 'mmseg', 'mmpretrain', 'xcit_dense')
     return dict(XCiT=XCiT, XCiTClassifier=XCiTClassifier).get(name) if is_own else None
-
-
-def _test_data(cfg):
-    try:
-        return test_dataset(cfg)
-    except (AttributeError, DataError, KeyError, TypeError):  # there is none, or it is invalid
-        return None
-
-
-def _statistics(inputs, name):
-    """Return mean and std of the input, RGB, by a data preprocessor."""
-    if not (inputs.get('bgr_to_rgb') or inputs.get('to_rgb')):
-        raise ConfigError(f'the model of {name} expects images in BGR (its data_preprocessor sets neither bgr_to_rgb '
-                          'nor to_rgb), but this tool reads images only in RGB')
-    found = [inputs.get('mean') or MEAN, inputs.get('std') or STD]
-    for values in found:
-        if not (isinstance(values, (list, tuple)) and len(values) in (1, 3)
-                and all(isinstance(value, Real) for value in values)):
-            raise ConfigError(f'mean and std of the data_preprocessor of {name} must have three numbers each, got '
-                              f'{shown(values)}')
-    return map(tuple, found)
 
 
 def _backbone_in(cfg):

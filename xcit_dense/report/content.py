@@ -12,14 +12,13 @@ from .._utils.text import counted, first_line, printable
 from ..predict.classes import test_dataset
 from ..predict.reading import ImageReader, picture_of
 from ..train.startup import versions
-from ..weights import fetch
 
 #: How many of the worst images are drawn.
 MOST_PICTURES = 24
 #: The row of predictions without an object, and the column of missed objects.
 BACKGROUND = 'background'
-#: With more classes, the log has only the worst.
-_MOST_LINES, _FEW = 40, 20
+#: Of more classes, the log has only the worst.
+_MOST_LINES = 40
 _LETTERS = 30  # of a name
 
 
@@ -55,14 +54,13 @@ class Confusion(NamedTuple):
     """How often each class (row) was predicted as each class (column).
 
     Args:
-        truth: Names of the rows. In detection the last is the background: predictions without an object.
-        prediction: Names of the columns. In detection the last is the background: objects that were missed.
-        counts: Whole numbers (rows, columns): objects, pixels or images.
+        names: The classes. In detection the last is the background: as a row the predictions without an object, as a
+            column the objects that were missed.
+        counts: Whole numbers (classes, classes): objects, pixels or images.
         unit: What is counted, such as ``objects``.
         rule: When a prediction counts as one of an object, with all thresholds, in whole sentences.
     """
-    truth: list
-    prediction: list
+    names: list
     counts: np.ndarray
     unit: str
     rule: str
@@ -131,8 +129,8 @@ def write_classes(path, content):
 
 def write_confusion(path, confusion):
     """Write a `Confusion` as CSV: a row for each true class, a column for each prediction."""
-    _write_csv(path, [['truth \\ prediction', *confusion.prediction], *(
-        [name, *row] for name, row in zip(confusion.truth, confusion.counts.tolist(), strict=True))])
+    _write_csv(path, [['truth \\ prediction', *confusion.names], *(
+        [name, *row] for name, row in zip(confusion.names, confusion.counts.tolist(), strict=True))])
 
 
 def _write_csv(path, rows):
@@ -144,24 +142,19 @@ def _write_csv(path, rows):
 def tell_classes(content) -> str:
     """Return the table of classes as text, with the digits of its columns; of many classes only the worst."""
     columns, rows = content.classes
-    shown_rows = rows if len(rows) <= _MOST_LINES else rows[:_FEW]
     lines = [['class', *(column.key for column in columns)],
              *([shortened(row.name), *(shown(row.values.get(column.key), column) for column in columns)]
-               for row in shown_rows)]
-    left_out = len(rows) - len(shown_rows)
-    return in_columns(lines) + f'\nand {counted(left_out, "classes")} more in the CSV file' * bool(left_out)
-
-
-def in_columns(lines) -> str:
-    """Return lines of texts as a table, the first column aligned to the left."""
+               for row in rows[:_MOST_LINES])]
+    left_out = max(len(rows) - _MOST_LINES, 0)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return '\n'.join('  '.join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines)
+    table = ['  '.join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines]
+    return '\n'.join(table) + f'\nand {counted(left_out, "classes")} more in the CSV file' * bool(left_out)
 
 
 def shown(value, column) -> str:
-    """Return a number as a table shows it; ``-`` if there is none. Text stays as it is."""
+    """Return a number as a table shows it, and ``-`` if there is none; or a text in printable form."""
     if value is None or isinstance(value, str):
-        return '-' if value is None else value
+        return printable(value or '-')
     return f'{value:,}' if column.digits is None else f'{value:.{column.digits}f}'
 
 
@@ -176,7 +169,6 @@ class Recorder:
 
     Args:
         runner: The runner, with the test loop and its metrics built.
-        known: Names of the classes of the checkpoint; empty if it has none.
 
     Attributes:
         dataset: The data set of the test.
@@ -186,8 +178,8 @@ class Recorder:
     #: Files that `write_more` writes, besides those of every report.
     files = ()
 
-    def __init__(self, runner, known):
-        self.runner, self.known, self.dataset = runner, known, runner.test_dataloader.dataset
+    def __init__(self, runner):
+        self.runner, self.dataset = runner, runner.test_dataloader.dataset
         meta = getattr(self.dataset, 'metainfo', None) or {}
         self.classes, self.palette = tuple(meta.get('classes') or ()), meta.get('palette')
 
@@ -205,22 +197,9 @@ class Recorder:
     def write_more(self, folder):
         """Write the `files` into a folder."""
 
-    def summary(self) -> str:
-        """Return a sentence for the log about the whole test; empty if the table of classes says enough."""
-        return ''
-
     def warn(self, reason):
         """Log why there is no report."""
         self.runner.logger.warning(f'no report written: {reason}')
-
-    def outputs(self, names) -> list:
-        """Return the names of the model's outputs: those of the checkpoint if there are as many, else those given."""
-        return [*map(str, self.known if len(self.known) == len(names) else names)]
-
-    def image_reader(self):
-        """Return a function that reads an image by its path, (H, W, 3) uint8 RGB; it may raise any error."""
-        reader = ImageReader(test_dataset(self.runner.cfg), on_disk=False)
-        return lambda path: picture_of(reader.load(path, 0))
 
     def draw(self, path, picture, known):
         """Return the `Picture` of an image (H, W, 3) uint8 RGB and of what is known of it."""
@@ -232,10 +211,10 @@ class Recorder:
         Args:
             images: Pairs of the path of an image and what is known of it.
         """
-        read = self.image_reader()
+        reader = ImageReader(test_dataset(self.runner.cfg), on_disk=False)
         for path, known in images:
             try:
-                yield self.draw(path, read(path), known)
+                yield self.draw(path, picture_of(reader.load(path)), known)
             except Exception as error:  # of any type: loaders may be the user's own, and some data sets have no files
                 self.runner.logger.warning(f'the report has no picture of {path}: {first_line(error)}')
 
@@ -244,8 +223,7 @@ class Recorder:
         root = getattr(self.dataset, 'data_root', None)
         data = [counted(len(self.dataset), 'images')] + [counted(len(self.classes), 'classes')] * bool(self.classes)
         is_merged = 'module' in (self.runner.cfg.get('model') or {})  # the model is in one that merges
-        file = tested_file(self.runner)
-        return [('checkpoint', near(fetch(file) if file and os.path.isdir(file) else file or 'none: random weights')),
+        return [('checkpoint', near(tested_file(self.runner) or 'none: random weights')),
                 ('config', near(self.runner.cfg.filename or 'made in memory')),
                 ('test data', ' of '.join(data) + (f', in {near(root)}' if root else '')),
                 *[('test-time augmentation', 'predictions of several views of each image, merged')] * is_merged, *more,
@@ -254,8 +232,8 @@ class Recorder:
     def work_dir(self) -> str | None:
         """Return the folder of the checkpoint if a training logged its losses there, otherwise None."""
         file = tested_file(self.runner)
-        folder = file if file and os.path.isdir(file) else os.path.dirname(file or '') or '.'
-        return str(folder) if file and any(Path(folder).glob('*/vis_data/scalars.json')) else None
+        folder = os.path.dirname(file or '') or '.'
+        return folder if file and any(Path(folder).glob('*/vis_data/scalars.json')) else None
 
 
 def tested_file(runner) -> str | None:

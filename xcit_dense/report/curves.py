@@ -1,4 +1,4 @@
-"""Curves of a training run: losses, metrics and schedules, from the scalars that mmengine writes into its work dir."""
+"""Curves of a training run, from the scalars that mmengine writes into its work dir; and the look of all plots."""
 import json
 import math
 from contextlib import suppress
@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 
 from .._utils.files import OwnFiles
-from ..draw.plots import FAINT, INK, count_axis, legend_below, line_style, name_axes, new_figure, second_axis
 from ..errors import DataError
 
 #: Ends of the names of metrics to draw.
@@ -15,6 +14,11 @@ _METRICS = ('mAP', 'mAP_50', 'mIoU', 'aAcc', 'top1', 'top5')
 _VALIDATION = 'val/'
 #: Names of what follows a schedule besides the learning rate, and whether its axis begins at 0.
 _SCHEDULES = dict(weight_decay=True, teacher_momentum=False, teacher_temperature=True)
+#: Colours that people with any kind of colour vision can tell apart (the set of Okabe and Ito, without its yellow,
+#: which is faint on white).
+COLOURS = '#0072B2', '#D55E00', '#009E73', '#CC79A7', '#56B4E9', '#E69F00', '#7F7F7F'
+#: Texts and lines that stand for the whole, and those that stay in the background.
+INK, FAINT = '#222222', '#B0B0B0'
 
 
 def read_curves(work_dir):
@@ -58,7 +62,7 @@ def read_curves(work_dir):
     return curves
 
 
-def figure_of(work_dir, columns: int = 3):
+def figure_of(work_dir):
     """Return the curves of a training as a figure of matplotlib: losses, metrics, schedules.
 
     Losses on the validation data (``val/NAME``) are dashed, in the colour of the same loss in training. Of a
@@ -66,7 +70,6 @@ def figure_of(work_dir, columns: int = 3):
 
     Args:
         work_dir: The work dir of the training.
-        columns: How many plots side by side.
 
     Raises:
         DataError: There is no log.
@@ -83,7 +86,7 @@ def figure_of(work_dir, columns: int = 3):
         parts.append(partial(_plot_schedule, name=rate, title='learning rate', from_zero=True))
     parts += [partial(_plot_schedule, name=name, title=name.replace('_', ' '), from_zero=from_zero)
               for name, from_zero in _SCHEDULES.items() if name in curves]
-    columns = min(columns, len(parts))
+    columns = min(3, len(parts))
     figure, plots = new_figure(-(-len(parts) // columns), columns)
     for axes in plots[len(parts):]:
         axes.remove()
@@ -108,10 +111,9 @@ def _plot_losses(axes, curves):
     values = [value for points in losses.values() for _, value in points if value > 0]
     span = max(values) / min(values) if values else 1
     axes.set_yscale('log' if span > 10 else 'linear')
-    if span > 10:  # in numbers; between powers of ten only where there is room
-        digits = '12345' if span < 100 else '125' if span < 1000 else '1'
-        for set_formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-            set_formatter(lambda value, _: f'{value:g}' if f'{value:e}'[0] in digits else '')
+    if span > 10:  # in numbers
+        axes.yaxis.set_major_formatter('{x:g}')
+        axes.yaxis.set_minor_formatter(lambda value, _: f'{value:g}' if f'{value:e}'[0] in '25' else '')
     both = len({name.startswith(_VALIDATION) for name in losses}) == 2
     name_axes(axes, 'losses: training solid, validation dashed' if both else 'training losses', 'iteration', 'loss')
     shown = {line.get_label().removeprefix(_VALIDATION): line for line in reversed(axes.lines)}
@@ -172,17 +174,14 @@ def plot_curves(work_dir, out_file=None, overwrite: bool = False):
         overwrite: Whether to replace a file that this function did not write.
 
     Raises:
-        DataError: There is no log, or the plot cannot be written.
+        DataError: There is no log.
         OutputError: There is a file that this function did not write.
     """
     figure = figure_of(work_dir)
     out_file = Path(out_file or Path(work_dir, 'curves.png'))
     with OwnFiles(out_file.parent, 'plot_curves', overwrite) as own:
         own.claim(out_file.name)
-        try:
-            figure.savefig(out_file, dpi=110, format=out_file.suffix[1:] or 'png')  # without it the name may be changed
-        except (OSError, ValueError) as error:  # an unknown image format is a ValueError
-            raise DataError(f'cannot write {out_file}: {error}') from error
+        figure.savefig(out_file, dpi=110, format=out_file.suffix[1:] or 'png')  # without it the name may be changed
     return out_file
 
 
@@ -193,3 +192,66 @@ def _read_lines(file):
         with suppress(ValueError):
             lines.append(json.loads(line))
     return lines
+
+
+def new_figure(rows: int = 1, columns: int = 1, size=(5.4, 4.4)):
+    """Return a figure of matplotlib and the list of its plots, row by row.
+
+    Args:
+        rows, columns: How many plots.
+        size: Width and height of each, in inches.
+    """
+    from matplotlib.figure import Figure  # slow to import
+    figure = Figure(figsize=(columns * size[0], rows * size[1]), layout='constrained')
+    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
+    plots = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+    for axes in plots:
+        axes.grid(color=FAINT, alpha=0.4, linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.spines[['top', 'right']].set_visible(False)
+        axes.spines[['left', 'bottom']].set_color(FAINT)
+        axes.tick_params(labelsize=9, color=FAINT, labelcolor=INK, which='both')
+    return figure, plots
+
+
+def name_axes(axes, title, x, y):
+    """Write the title of a plot and what its axes show, with units."""
+    axes.set_title(title, fontsize=11, color=INK, loc='left', pad=10)
+    axes.set_xlabel(x, fontsize=10, color=INK)
+    axes.set_ylabel(y, fontsize=10, color=INK)
+
+
+def second_axis(axes, name, forward, back):
+    """Add an axis at the top that counts in another unit, and return it.
+
+    Args:
+        axes: The plot.
+        name: What it shows, with the unit.
+        forward: Function from the values of the lower axis to those of this one.
+        back: The reverse.
+    """
+    top = axes.secondary_xaxis('top', functions=(forward, back))
+    top.set_xlabel(name, fontsize=10, color=INK)
+    top.tick_params(labelsize=9, color=FAINT, labelcolor=INK, which='both')
+    top.spines['top'].set_color(FAINT)
+    return top
+
+
+def line_style(place: int) -> dict:
+    """Return colour and markers of a line by its place; colours that are used again have markers."""
+    again, colour = divmod(place, len(COLOURS))
+    return dict(color=COLOURS[colour], marker=(None, 'o', '^', 's')[again % 4], markevery=0.1, markersize=4)
+
+
+def count_axis(axis):
+    """Show whole numbers on an axis, with separators of thousands, and no more than fit."""
+    from matplotlib.ticker import MaxNLocator
+    axis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    axis.set_major_formatter(lambda value, _: f'{value:,.0f}')
+
+
+def legend_below(axes, handles=None, columns: int = 3):
+    """Place the legend below a plot, where it covers no line."""
+    # a legend takes handles only as an argument that is not None
+    axes.legend(handles=axes.lines if handles is None else handles, fontsize=9, labelcolor=INK, frameon=False,
+                loc='upper center', bbox_to_anchor=(0.5, -0.14), ncols=columns)

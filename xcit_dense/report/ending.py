@@ -12,9 +12,9 @@ from mmengine.runner import EpochBasedTrainLoop
 
 from .._utils.processes import is_first_process
 from .._utils.text import counted, first_line
-from ..compat.mmengine_private import built_train_loop
+from ..compat.internals import built_train_loop
+from ..config.tasks import task_of
 from ..data.evaluators import key_metric
-from ..tasks import task_of
 from ..train.saving import VALIDATIONS
 from ..train.startup import StartupHook
 from .content import near
@@ -106,9 +106,8 @@ class EndingHook(Hook):
         if done <= 0 or left <= 0:
             return ''
         seconds = (time.time() - self._start[0]) / done * left
-        end, now = time.localtime(time.time() + seconds), time.localtime()
-        day = '%H:%M' if end[:3] == now[:3] else '%d %b %H:%M'
-        return f'expected end {time.strftime(day, end)}, in {counted(max(round(seconds / 60), 1), "minutes")}'
+        end = time.strftime('%d %b %H:%M', time.localtime(time.time() + seconds))
+        return f'expected end {end}, in {counted(max(round(seconds / 60), 1), "minutes")}'
 
 
 def _named(runner, validation):

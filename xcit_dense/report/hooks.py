@@ -1,6 +1,5 @@
 """The hooks of a report on a test, and of what a training logs to TensorBoard, Weights & Biases and MLflow."""
 import logging
-import math
 from numbers import Real
 from pathlib import Path
 
@@ -14,21 +13,16 @@ from mmengine.registry import HOOKS
 from .._utils.files import OwnFiles
 from .._utils.processes import is_first_process, return_freed_memory, run_on_first
 from .._utils.text import first_line
-from ..compat.mmengine_private import is_resumed
-from ..data.classes import known_classes
+from ..compat.internals import is_resumed
+from ..config.tasks import task_of, tasks_with
 from ..data.datasets import datasets
-from ..draw import class_colours
-from ..draw.classes import chip, text_size
-from ..draw.pictures import paste
-from ..errors import ConfigError, XCiTDenseError
 from ..predict.drawing import Drawing
 from ..predict.reading import ImageReader, picture_of
-from ..tasks import task_of, tasks_with
 from ..train.resuming import kept_random_state
 from .content import tell_classes, write_classes, write_confusion
 from .loggers import KINDS
+from .measure import compare_with_training
 from .page import draw_confusion, write_page
-from .trained import compare_with_training
 
 PAGE, CLASSES, CONFUSION, MATRIX = FILES = 'report.html', 'per_class.csv', 'confusion.csv', 'confusion_matrix.png'
 #: Freed memory goes back to the system after this many batches: 40 ms for a process of 1 GiB.
@@ -50,11 +44,7 @@ class ReportHook(Hook):
 
     def __init__(self, out_dir: str, overwrite: bool = False):
         self._own = OwnFiles(out_dir, 'test', overwrite)
-        self._recorder, self._known, self._metrics = None, (), {}
-
-    def after_load_checkpoint(self, runner, checkpoint):
-        """Keep the checkpoint's names for the outputs of its model; the data may have other names."""
-        self._known = known_classes(checkpoint)
+        self._recorder, self._metrics = None, {}
 
     def before_test(self, runner):
         """Claim the files.
@@ -69,7 +59,7 @@ class ReportHook(Hook):
                                   f'{task.name}')
             return
         run_on_first(self._own.claim, *FILES, *kind.files)
-        self._recorder = self._try(runner, kind, runner, self._known)
+        self._recorder = self._try(runner, kind, runner)
 
     def after_test_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         """Keep what the report needs of a batch."""
@@ -93,25 +83,21 @@ class ReportHook(Hook):
 
     def close(self):
         """Record what was written, also after a test that failed."""
-        if is_first_process():
-            self._own.close()
+        self._own.close()
 
     def _try(self, runner, function, *args):
         """Call a function; after an error, log a warning and report nothing more."""
         try:
             return function(*args)
         except Exception as error:  # of any type: hours of a test must not be lost for a report on it
-            is_known = isinstance(error, (OSError, XCiTDenseError))
-            reason = first_line(error) if is_known else f'{type(error).__name__}: {first_line(error)}'
-            runner.logger.warning(f'the report in {self._own.folder} is incomplete: {reason}. The metrics of the test '
-                                  'are not affected', exc_info=None if is_known else error)
+            runner.logger.warning(f'the report in {self._own.folder} is incomplete: {type(error).__name__}: '
+                                  f'{first_line(error)}. The metrics of the test are not affected', exc_info=error)
             self._recorder = None
             return None
 
     def _write(self, runner, content):
         folder, recorder = Path(self._own.folder), self._recorder
-        runner.logger.info('\n'.join(filter(None, [
-            f'per class, worst first:\n{tell_classes(content)}', *content.notes, recorder.summary()])))
+        runner.logger.info('\n'.join([f'per class, worst first:\n{tell_classes(content)}', *content.notes]))
         write_classes(folder / CLASSES, content)
         write_confusion(folder / CONFUSION, content.confusion)
         draw_confusion(folder / MATRIX, content.confusion)
@@ -133,8 +119,6 @@ class LoggersHook(Hook):
     priority = 'VERY_LOW'  # after mmengine's LoggerHook, before the block at the start is logged
 
     def __init__(self, loggers):
-        if unknown := [name for name in loggers if name not in KINDS]:
-            raise ConfigError(f'LoggersHook.loggers accepts {", ".join(KINDS)}; got {", ".join(map(repr, unknown))}')
         self.loggers = list(dict.fromkeys(loggers))
         #: Where to look, by the name of the logger.
         self.places = {}
@@ -192,7 +176,7 @@ class LoggersHook(Hook):
 
     def _log(self, values, kind, step):
         self._call_all('scalars', {name if '/' in name else f'{kind}/{name}': float(value)
-                                   for name, value in values.items() if _is_number(value)}, step)
+                                   for name, value in values.items() if isinstance(value, Real)}, step)
 
     def _call_all(self, method, *args):
         for logger in [*self._open]:
@@ -208,11 +192,6 @@ class LoggersHook(Hook):
             self._snapshots = None if part is self._snapshots else self._snapshots
             print_log(f'{part.title} failed: {type(error).__name__}: {first_line(error)}. The training continues '
                       'without it', logger='current', level=logging.WARNING)
-
-
-def _is_number(value):
-    """Whether a value is a number, or a tensor or an array of one."""
-    return isinstance(value, Real) or hasattr(value, 'shape') and math.prod(value.shape) == 1
 
 
 def close_loggers(runner):
@@ -237,8 +216,9 @@ class Snapshots:
             count = len(loader.sampler)  # of this process
             self._places = sorted({round(number * (count - 1) / (HANDFUL - 1)) for number in range(HANDFUL)})
             self._reader = ImageReader(next(iter(datasets(runner.cfg, ['val_dataloader']))), on_disk=False)
-            self._meta, draws = loader.dataset.metainfo, task_of(runner.cfg).predictor
-            self._drawing = Drawing(runner.cfg.visualizer, self._meta, draw_gt=True) if draws else None
+            drawing = Drawing(runner.cfg.visualizer, loader.dataset.metainfo, draw_gt=True)
+            # the names of classes are written by mmpretrain
+            self._draw_sample = drawing.draw if task_of(runner.cfg).predictor else drawing.visualizer.visualize_cls
 
     def drawn(self, samples) -> list:
         """Return name and picture of each image of a batch that belongs to the handful: ground truth left, prediction
@@ -253,24 +233,7 @@ class Snapshots:
         return found
 
     def _draw(self, sample):
-        picture = np.ascontiguousarray(picture_of(self._reader.load(sample.img_path, 0)))
-        if self._drawing:
-            return _scaled(self._drawing.draw(picture, sample), _LARGEST)
-        return self._with_names(_scaled(picture, _LARGEST // 2), sample)
-
-    def _with_names(self, picture, sample):
-        """Write the names of the true and the predicted classes into a picture."""
-        names, y = self._meta['classes'], 0
-        colours = class_colours(names, self._meta.get('palette'))
-        labels = [('truth', int(label), '') for label in sample.get('gt_label', ())]
-        labels += [('predicted', int(label), f'{float(sample.pred_score[label]):.2f}') for label in sample.pred_label]
-        for kind, label, score in labels:
-            found = chip(f'{kind}: {names[label]}', text_size(picture), tuple(colours[label]), picture.shape[1], score)
-            paste(picture, found, 0, y)
-            y += found.shape[0]
-        return picture
-
-
-def _scaled(picture, largest):
-    scale = min(largest / max(picture.shape[:2]), 1)
-    return cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+        picture = np.ascontiguousarray(picture_of(self._reader.load(sample.img_path)))
+        picture = self._draw_sample(picture, sample)
+        scale = min(_LARGEST / max(picture.shape[:2]), 1)
+        return cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)

@@ -3,7 +3,6 @@
 mmengine's own backends for them are not used: they start a new record at every resume, have no steps for Weights &
 Biases, count evaluations in epochs, wait for a server without a limit, and any error of theirs ends the training.
 """
-import json
 import logging
 import os
 import re
@@ -78,10 +77,8 @@ class WandB(Logger):
             os.environ.setdefault(variable, value)
         import wandb
         self._wandb, self.run = wandb, os.environ.get('WANDB_RUN_ID') or self.run or uuid4().hex[:8]
-        limits = dict(init_timeout=_CONNECT_SECONDS, login_timeout=_CONNECT_SECONDS, finish_timeout=_UPLOAD_SECONDS,
-                      finish_timeout_raises=True)
-        known = getattr(wandb.Settings, 'model_fields', {})  # older versions have fewer
-        settings = wandb.Settings(console='off', **{key: value for key, value in limits.items() if key in known})
+        settings = wandb.Settings(console='off', init_timeout=_CONNECT_SECONDS, login_timeout=_CONNECT_SECONDS,
+                                  finish_timeout=_UPLOAD_SECONDS, finish_timeout_raises=True)
         defaults = dict(project=PROJECT, name=self.work_dir.name, dir=str(self.work_dir))
         options = {key: value for key, value in defaults.items() if not os.environ.get(f'WANDB_{key.upper()}')}
         options.update(id=self.run, resume='allow', settings=settings)
@@ -95,7 +92,7 @@ class WandB(Logger):
             self._run = wandb.init(**options, mode='offline')
         self._run.define_metric('iteration', hidden=True)
         self._run.define_metric('*', step_metric='iteration')
-        self._run.config.update(_plain(cfg), allow_val_change=True)
+        self._run.config.update(cfg.to_dict(), allow_val_change=True)
         if self._run.offline:
             # one folder for each part of a resumed run
             folder = Path(self._run.settings.sync_dir).parent
@@ -125,33 +122,23 @@ class MLflow(Logger):
                                     MLFLOW_DISABLE_TELEMETRY='true').items():
             os.environ.setdefault(variable, value)
         import mlflow
-        from mlflow.exceptions import MlflowException
         # it reports every table of a new file, and errors that it raises too
         logging.getLogger('mlflow').setLevel(logging.CRITICAL)
         uri = os.environ.get('MLFLOW_TRACKING_URI')
         place = uri or f'sqlite:///{self.work_dir / "mlflow.db"}'
-        self._client = mlflow.MlflowClient(place)
+        self._client = client = mlflow.MlflowClient(place)
         if self.run:
-            try:
-                self._client.update_run(self.run, status='RUNNING')
-            except MlflowException as error:
-                if error.error_code != 'RESOURCE_DOES_NOT_EXIST':
-                    raise
-                self.run = None  # it is in another place
-        if not self.run:
-            files = None if uri else (self.work_dir / 'mlflow_files').as_uri()
-            self.run = self._client.create_run(self._experiment(files), run_name=self.work_dir.name).info.run_id
-            self._client.log_batch(self.run, params=[mlflow.entities.Param(_allowed(name)[:250], str(value)[:500])
-                                                     for name, value in _flat(_plain(cfg))])
-        self._client.log_text(self.run, cfg.pretty_text, 'config.py')
+            client.update_run(self.run, status='RUNNING')
+        else:
+            name = os.environ.get('MLFLOW_EXPERIMENT_NAME') or PROJECT
+            found = client.get_experiment_by_name(name)
+            experiment = found.experiment_id if found else client.create_experiment(
+                name, None if uri else (self.work_dir / 'mlflow_files').as_uri())
+            self.run = client.create_run(experiment, run_name=self.work_dir.name).info.run_id
+            client.log_batch(self.run, params=[mlflow.entities.Param(_allowed(name)[:250], str(value)[:500])
+                                               for name, value in _flat(cfg.to_dict())])
+        client.log_text(self.run, cfg.pretty_text, 'config.py')
         return f'run {self.run} on {uri}' if uri else f'mlflow ui --backend-store-uri {place}'
-
-    def _experiment(self, files):
-        """Return the id of the experiment, which is made if there is none; ``files`` is the folder of a local one."""
-        name = os.environ.get('MLFLOW_EXPERIMENT_NAME') or PROJECT
-        found = self._client.get_experiment_by_name(name)
-        return os.environ.get('MLFLOW_EXPERIMENT_ID') or (
-            found.experiment_id if found else self._client.create_experiment(name, files))
 
     def scalars(self, values, step):
         from mlflow.entities import Metric
@@ -167,11 +154,6 @@ class MLflow(Logger):
 
 #: By the names that ``--log`` accepts.
 KINDS = dict(tensorboard=TensorBoard, wandb=WandB, mlflow=MLflow)
-
-
-def _plain(cfg) -> dict:
-    """Return a config as a dict of what JSON has; the rest, such as classes, as text."""
-    return json.loads(json.dumps(cfg.to_dict(), default=str, skipkeys=True))
 
 
 def _flat(node, path=''):

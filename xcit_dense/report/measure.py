@@ -1,30 +1,33 @@
-"""How a config performs on this machine: is the backbone correct, speed and memory; accuracy and time by image size."""
+"""How a config performs on this machine: is the backbone correct, and its speed and memory.
+
+And beside a test the metrics on some training images: is a longer run wanted, or more data?
+"""
 import copy
 import json
 import statistics
-import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import numpy as np
 import torch
 from mmengine.device import get_device
-from mmengine.registry import MODELS
+from mmengine.dist import get_world_size
+from mmengine.registry import DATASETS, MODELS
 
-from .._utils.files import OwnFiles, atomic_write
 from .._utils.machine import own_peak_memory, without_tf32
-from .._utils.processes import is_first_process, run_on_first
-from .._utils.text import counted, type_name
-from ..config.testing import set_test_size
-from ..data.datasets import datasets
+from .._utils.text import counted, first_line, type_name
+from ..data.batches import unwrapped
+from ..data.datasets import LOADERS, datasets
 from ..data.evaluators import evaluators
 from ..data.folders import find_images
-from ..draw.plots import INK, legend_below, line_style, name_axes, new_figure
-from ..errors import DataError, OutputError
+from ..errors import DataError
 from ..train.runner import build_runner
-from .content import in_columns
 from .curves import read_curves
 
-#: What a test at several sizes writes into the work dir.
-_FILES = ('sizes.json', 'sizes.png')
+#: The metrics that are compared, by the ends of their names, and what each can reach.
+_COMPARED = dict(mAP=1., mIoU=100., top1=100.)
+#: More images take long and say hardly more.
+_MOST = 200
 
 
 def backbone_errors(backbone_cfg, size=(200, 264)):
@@ -87,15 +90,21 @@ def _cut_coco(cfg, dataset, count, file):
     """Write the first images that have objects; the metrics read the file too, and count all images in it."""
     content = json.loads(dataset.ann_file.read_text())
     annotated = {a['image_id'] for a in content['annotations']}
-    content['images'] = [i for i in content['images'] if i['id'] in annotated][:count]
-    kept = {i['id'] for i in content['images']}
-    content['annotations'] = [a for a in content['annotations'] if a['image_id'] in kept]
-    file.write_text(json.dumps(content))
+    kept = {*[i['id'] for i in content['images'] if i['id'] in annotated][:count]}
+    written = _write_part(content, kept, file)
     for _, metric in evaluators(cfg):
         if metric.get('ann_file') and Path(metric.ann_file).absolute() == dataset.ann_file:
-            metric.ann_file = str(file)
-    dataset['ann_file'] = str(file)
+            metric.ann_file = written
+    dataset['ann_file'] = written
     return len(kept)
+
+
+def _write_part(content, ids, file) -> str:
+    """Write the images of a COCO file with some ids, and their objects; return the path of the new file."""
+    content['images'] = [image for image in content['images'] if image['id'] in ids]
+    content['annotations'] = [found for found in content['annotations'] if found['image_id'] in ids]
+    file.write_text(json.dumps(content))
+    return str(file)
 
 
 def limit_iterations(cfg, iterations):
@@ -125,7 +134,8 @@ def train_and_measure(cfg):
     runner = build_runner(cfg)
     runner.train()
     curves = read_curves(cfg.work_dir)
-    memory = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else own_peak_memory()
+    # of a GPU by the log, as mmengine resets torch's count with each line: in MiB
+    memory = max(value for _, value in curves['memory']) * 2**20 if 'memory' in curves else own_peak_memory()
     metrics = {n.removeprefix('val/'): points[-1][1] for n, points in curves.items()
                if '/' in n and n not in ('val/time', 'val/data_time')}
     return dict(
@@ -141,67 +151,60 @@ def train_and_measure(cfg):
         metrics=metrics)
 
 
-def test_at_sizes(runner, sizes, crop_ratio: float = None, overwrite: bool = False) -> str:
-    """Test a classifier at several resolutions, as in figure 3 of the paper.
+def compare_with_training(runner, content):
+    """Put the metrics on training images into the `Content` of a test, for models with classes from the data.
 
-    After each one ``sizes.json`` and the plot ``sizes.png`` in the work dir are updated.
+    The images are evenly spaced, as many as were tested but at most 200, prepared as in the test. Where there are none,
+    or they cannot be tested, nothing happens but a line in the log.
+    """
+    head = getattr(unwrapped(runner.model), 'head', None)
+    if not runner.cfg.get('classes_from_data') or get_world_size() > 1 or hasattr(head, 'facts'):
+        return  # a head with facts has learned from training images before the test
+    try:
+        count, content.trained = _test_on_training(runner, copy.deepcopy(runner.cfg))
+    except Exception as error:  # of any type: data sets and metrics may be users' classes
+        runner.logger.info(f'no metrics on training images: {first_line(error)}')
+        return
+    content.notes.extend(filter(None, [verdict(content.metrics, content.trained, counted(count, 'training images'))]))
+
+
+def _test_on_training(runner, cfg):
+    """Return the number of images, and the metrics on them."""
+    (trained, ), (tested, ) = (datasets(cfg, [loader]) for loader in (LOADERS[0], LOADERS[2]))
+    dataset = DATASETS.build(dict(trained.data, pipeline=tested['pipeline'], test_mode=True))
+    count = min(len(dataset), len(runner.test_dataloader.dataset), _MOST)
+    dataset.get_subset_(np.linspace(0, len(dataset) - 1, count).astype(int).tolist())
+    runner.logger.info(f'the same on {counted(count, "training images")}:')
+    with TemporaryDirectory() as folder:
+        for _, metric in evaluators(cfg, LOADERS[2:]):
+            if metric.get('ann_file'):  # the metric counts all images in it
+                ids = {dataset.get_data_info(place)['img_id'] for place in range(count)}
+                content = json.loads(trained.ann_file.read_text())
+                metric.ann_file = _write_part(content, ids, Path(folder, 'sample.json'))
+        evaluator = runner.build_evaluator(cfg.test_evaluator)
+        evaluator.dataset_meta = dataset.metainfo
+        with torch.no_grad():
+            for batch in runner.build_dataloader(dict(cfg.test_dataloader, dataset=dataset), runner.seed):
+                evaluator.process(data_batch=batch, data_samples=runner.model.test_step(batch))
+        return count, evaluator.evaluate(count)
+
+
+def verdict(tested: dict, trained: dict, images: str) -> str:
+    """Return a sentence on what would raise a metric: of what it lacks, how much does it lack on training images too?
 
     Args:
-        runner: A runner that has not tested yet.
-        sizes: Different sides of the crop, in pixels.
-        crop_ratio: As for `set_test_size`.
-        overwrite: Whether to replace files of these names that no earlier test wrote.
-
-    Returns:
-        A table with a line for each size: its metrics, seconds and images per second.
-
-    Raises:
-        ConfigError: As for `set_test_size`.
-        OutputError: There are such files, or they cannot be written.
+        tested: The metrics of the test.
+        trained: Those on training images.
+        images: How many training images.
     """
-    own, rows, loader = OwnFiles(runner.work_dir, 'test', overwrite), [], runner.cfg.test_dataloader
-    run_on_first(own.claim, *_FILES)
-    try:
-        for size in sizes:
-            runner.cfg.test_dataloader = copy.deepcopy(loader)
-            set_test_size(runner.cfg, size, crop_ratio)
-            runner.test_loop.dataloader = runner.build_dataloader(runner.cfg.test_dataloader, runner.seed)
-            runner.load_or_resume()  # not part of the measured time
-            start = time.perf_counter()
-            metrics = runner.test()
-            seconds = time.perf_counter() - start
-            rows.append(dict(size=size, **metrics, seconds=seconds,
-                             images_per_second=len(runner.test_dataloader.dataset) / seconds))
-            run_on_first(_write, rows, Path(runner.work_dir))
-    finally:
-        if is_first_process():
-            own.close()
-    head = [name.rpartition('/')[2].replace('images_per_second', 'images/s') for name in rows[0]]
-    return in_columns([head, *([f'{value:.2f}' if isinstance(value, float) else str(value) for value in row.values()]
-                               for row in rows)])
-
-
-test_at_sizes.__test__ = False  # not a test of pytest
-
-
-def _write(rows, folder):
-    drawn, names = sorted(rows, key=lambda row: row['size']), [name for name in rows[0] if name.startswith('accuracy/')]
-    sizes, (figure, (left, right)) = [row['size'] for row in drawn], new_figure(1, 2, size=(5, 4.2))
-    for place, name in enumerate(names):
-        left.plot(sizes, [row[name] for row in drawn], label=name.replace('accuracy/top', 'top-'), **{
-            **line_style(place), 'marker': 'o', 'markevery': None})
-    right.plot(sizes, [row['images_per_second'] for row in drawn], marker='o', markersize=4, color=INK)
-    name_axes(left, 'accuracy', 'image size (pixels)', 'accuracy (%)')
-    name_axes(right, 'speed, including data loading', 'image size (pixels)', 'images per second')
-    right.set_ylim(0, None)
-    for axes in (left, right):
-        axes.set_xticks(sizes)
-    if names:
-        legend_below(left)
-    try:
-        with atomic_write(folder / _FILES[0]) as part:
-            part.write_text(json.dumps(rows, indent=1) + '\n')
-        with atomic_write(folder / _FILES[1]) as part:
-            figure.savefig(part, dpi=110, format='png')
-    except OSError as error:
-        raise OutputError(f'cannot write to {folder}: {error}') from error
+    found = [(name, best) for name in tested for end, best in _COMPARED.items() if name.endswith(end)]
+    name, best = found[0] if found else ('', 1.)
+    new, seen = (float(metrics.get(name, -1)) / best for metrics in (tested, trained))
+    if not min(new, seen) >= 0:  # nan too
+        return ''
+    said = f'on {images} {name} is {best * seen:.3g}, on the test images {best * new:.3g}'
+    if seen - new > max((1 - seen) / 2, 0.05):
+        return f'{said}: the model has learned its training images but not others like them, so more data is wanted'
+    if seen < 0.7:
+        return f'{said}: it is low on both, so a longer run is wanted before more data'
+    return f'{said}: about as good on both'

@@ -1,6 +1,5 @@
 """What the test of a model for segmentation tells: pixels, counted image by image in bounded memory."""
 import heapq
-from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -8,7 +7,6 @@ import torch
 from mmengine.dist import all_gather_object, get_rank, get_world_size
 
 from .._utils.text import counted, listed
-from ..data.batches import unwrapped
 from ..draw.classes import class_colours
 from ..draw.pictures import draw_map
 from .content import MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row
@@ -33,8 +31,8 @@ class SegmentationRecorder(Recorder):
     of pixels.
     """
 
-    def __init__(self, runner, known):
-        super().__init__(runner, known)
+    def __init__(self, runner):
+        super().__init__(runner)
         from mmseg.evaluation import IoUMetric
         self._names, self._colours = self.classes, class_colours(self.classes, self.palette)
         self._metric = next((metric for metric in runner.test_loop.evaluator.metrics if isinstance(metric, IoUMetric)),
@@ -69,14 +67,12 @@ class SegmentationRecorder(Recorder):
                       f'{without:,} of {counted(without + len(counts.images), "images")} do not have')
             return None
         rows, notes = self._rows()
-        notes += ['Other metrics of the test are in its log.'] * (len(self.runner.test_loop.evaluator.metrics) > 1)
-        images = sorted(counts.images, key=lambda image: (image.miou is None, image.miou, image.place))
+        images = sorted(counts.images, key=lambda image: (not image[1].values, image[1].values.get('mIoU'), image[0]))
         labelled = 'labelled pixels', f'{counts.confusion.sum():,}; those with the label {counts.ignored} do not count'
-        ignored = 'ignored labels', listed(map(str, getattr(self.dataset, 'ignore_labels', ())), 20)
-        return Content('segmentation', self.facts(labelled, *[ignored] * bool(ignored[1])), metrics,
+        return Content('segmentation', self.facts(labelled), metrics,
                        ((*_COUNTS, *_FIGURES), rows),
-                       (_IMAGES, [_image_row(image) for image in images]), self._confusion(),
-                       self.pictures((image.figures.path, image) for image in self._counts.worst), notes,
+                       (_IMAGES, [row for _, row in images]), self._confusion(),
+                       self.pictures((image[1].name, image[1:]) for image in counts.worst), notes,
                        self.work_dir(), dict(zip(map(str, self._names), self._colours, strict=True)))
 
     def _rows(self):
@@ -93,78 +89,22 @@ class SegmentationRecorder(Recorder):
             rows.append(Row(str(name), dict(values, images=int(self._counts.images_of[place]), pixels=pixels), note))
         rows.sort(key=lambda row: (not row.values['pixels'], row.values['IoU'] is None, row.values['IoU']))
         missing = [row.name for row in rows if row.note]
-        wrong = [row.name for row in rows if row.note and row.values['IoU'] == 0]
-        means = f'nan_to_num of the metric averages them in as {metric.nan_to_num}'
-        if metric.nan_to_num is None:
-            means = 'They are not in the means' + f', except {listed(wrong, 20)}: predicted, so that the IoU is 0' * (
-                bool(wrong))
+        inside = [row.name for row in rows if row.note and row.values['IoU'] is not None]
+        means = 'They are not in the means' + f', except {listed(inside, 20)}, with the IoU of the table' * bool(inside)
         return rows, [f'No pixels in the ground truth: {listed(missing, 20)}. {means}.'] * bool(missing)
 
     def _confusion(self):
-        counts = self._counts
-        names = [*map(str, self._names)]
-        used = counts.confusion[-1].any() or counts.confusion[:, -1].any()
-        size = len(names) + bool(used)
-        extra = [_NO_CLASS] * bool(used)
-        return Confusion([*names, *extra], [*self.outputs(names), *extra], counts.confusion[:size, :size], 'pixels',
-                         self._rule())
-
-    def _rule(self):
-        head = getattr(unwrapped(self.runner.model), 'decode_head', None)
-        head = head[-1] if isinstance(head, (list, torch.nn.ModuleList)) else head
-        rule = 'A pixel counts as the class of the highest score'
-        if getattr(head, 'out_channels', None) == 1:
-            rule = f'A pixel counts as the second class if its score is above {head.threshold:g}'
-        return f'{rule}. Pixels with the label {self._counts.ignored} do not count.'
+        counts = self._counts.confusion
+        names = [*map(str, self._names), *[_NO_CLASS] * bool(counts[-1].any() or counts[:, -1].any())]
+        return Confusion(names, counts[:len(names), :len(names)], 'pixels', 'A pixel counts as the class that the '
+                         f'model predicts. Pixels with the label {self._counts.ignored} do not count.')
 
     def draw(self, path, picture, known):
-        """Return a `WorstImage` as a `Picture`."""
-        sides = []
-        for compressed in known[1:]:
-            labels, ignored = self._counts.labels_of(compressed)
-            if labels.shape != picture.shape[:2]:  # a loader that changes the size
-                picture = cv2.resize(picture, labels.shape[::-1], interpolation=cv2.INTER_AREA)
-            sides.append(draw_map(picture, labels, self._names, self._colours, (ignored, )))
-        return Picture(path, _caption(known.figures, [*map(str, self._names), _NO_CLASS]), *sides)
-
-
-def _image_row(image):
-    if image.miou is None:
-        return Row(image.path, {}, 'all pixels are ignored')
-    return Row(image.path, dict(mIoU=100 * image.miou, wrong=100 * image.wrong))
-
-
-def _caption(image, names):
-    text = f'mIoU {100 * image.miou:.2f}%, {image.wrong:.1%} of the pixels wrong'
-    if image.confused:
-        truth, prediction, share = image.confused
-        text += f', most often {names[truth]} predicted as {names[prediction]} ({share:.1%})'
-    return text
-
-
-class ImageFigures(NamedTuple):
-    """What is known of an image.
-
-    Args:
-        place: Its number in the data set.
-        path: The image file.
-        miou: Mean IoU of the classes in the ground truth or the prediction, from 0 to 1; None if all is ignored.
-        wrong: Share of the labelled pixels with a wrong prediction; None if all is ignored.
-        confused: The most frequent mistake: numbers of the true and the predicted class, and its share of the labelled
-            pixels; None if there is no mistake.
-    """
-    place: int
-    path: str
-    miou: float | None
-    wrong: float | None
-    confused: tuple | None
-
-
-class WorstImage(NamedTuple):
-    """Figures of an image, and ground truth and prediction as compressed label maps, see `labels_of`."""
-    figures: ImageFigures
-    truth: bytes
-    prediction: bytes
+        """Return the row of an image and its compressed label maps as a `Picture`."""
+        row, *maps = known
+        sides = [draw_map(picture, cv2.imdecode(np.frombuffer(labels, np.uint8), cv2.IMREAD_UNCHANGED), self._names,
+                          self._colours, (len(self._names) + 1, )) for labels in maps]
+        return Picture(path, 'mIoU {mIoU:.2f}%, {wrong:.1f}% of the pixels wrong'.format(**row.values), *sides)
 
 
 class PixelCounts:
@@ -179,8 +119,9 @@ class PixelCounts:
         confusion: Pixels by true (row) and predicted (column) class, int64. The last row and column are for labels that
             are no class.
         images_of: For each class, how many images have it in the ground truth.
-        images: `ImageFigures` of all images.
-        worst: `WorstImage` of the kept ones, the worst first.
+        images: The number in the data set and the `Row` of all images.
+        worst: The same of the kept ones, the worst first, and ground truth and prediction as compressed label maps
+            (H, W); ``classes`` is the number for labels that are no class, and the next one for ignored pixels.
     """
 
     def __init__(self, classes: int, ignored: int, kept: int):
@@ -204,12 +145,11 @@ class PixelCounts:
         counts = torch.bincount(pairs, minlength=size * size).reshape(size, size).cpu().numpy()
         self.confusion += counts
         self.images_of += counts[:-1].any(1)
-        figures = _figures_of(place, path, counts)
-        self.images.append(figures)
-        if figures.miou is not None and (len(self.worst) < self.kept
-                                         or _badness(figures) > _badness(self.worst[-1].figures)):
-            maps = [_compressed(torch.where(labelled, labels, size)) for labels in (truth, prediction)]
-            self._keep(WorstImage(figures, *maps))
+        image = place, _row_of(path, counts)
+        self.images.append(image)
+        if image[1].values and (len(self.worst) < self.kept or _badness(image) > _badness(self.worst[-1])):
+            maps = (torch.where(labelled, labels, size).cpu().numpy() for labels in (truth, prediction))
+            self._keep((*image, *(cv2.imencode('.png', labels.astype(np.uint16))[1].tobytes() for labels in maps)))
 
     def join(self, other):
         """Add what another process counted."""
@@ -218,20 +158,17 @@ class PixelCounts:
         self.images += other.images
         self._keep(*other.worst)
 
-    def labels_of(self, compressed) -> tuple:
-        """Return a label map of a `WorstImage` as an array (H, W), and the label of its ignored pixels."""
-        return cv2.imdecode(np.frombuffer(compressed, np.uint8), cv2.IMREAD_UNCHANGED), self.classes + 1
-
     def _keep(self, *images):
-        self.worst = heapq.nlargest(self.kept, [*self.worst, *images], key=lambda image: _badness(image.figures))
+        self.worst = heapq.nlargest(self.kept, [*self.worst, *images], key=_badness)
 
     def _numbered(self, labels):
         labels = labels.long()
         return torch.where((labels >= 0) & (labels < self.classes), labels, self.classes)
 
 
-def _badness(figures):
-    return -figures.miou, -figures.place
+def _badness(image):
+    place, row, *_ = image
+    return -row.values['mIoU'], -place
 
 
 def areas_of(confusion) -> list:
@@ -244,21 +181,11 @@ def areas_of(confusion) -> list:
     return [both, truth + prediction - both, prediction, truth]
 
 
-def _figures_of(place, path, counts):
+def _row_of(path, counts):
+    """Return the row of an image: the mean IoU of the classes in its ground truth or prediction, and what is wrong."""
     total = int(counts.sum())
     if not total:
-        return ImageFigures(place, path, None, None, None)
+        return Row(path, {}, 'all pixels are ignored')
     both, union, *_ = areas_of(counts)
-    mistakes = counts.copy()
-    np.fill_diagonal(mistakes, 0)
-    mistakes[-1, -1] = counts[-1, -1]  # a label that is no class is never right
-    pair = np.unravel_index(mistakes.argmax(), mistakes.shape)
-    share = mistakes[pair] / total
-    return ImageFigures(place, path, float((both[union > 0] / union[union > 0]).mean()) if union.any() else 0.,
-                        float(mistakes.sum() / total), (*map(int, pair), float(share)) if share else None)
-
-
-def _compressed(labels):
-    labels = labels.cpu().numpy()
-    kind = np.uint8 if labels.max() < 256 else np.uint16
-    return cv2.imencode('.png', labels.astype(kind))[1].tobytes()
+    miou = (both[union > 0] / union[union > 0]).mean() if union.any() else 0
+    return Row(path, dict(mIoU=100 * float(miou), wrong=100 * float((total - both.sum()) / total)))

@@ -10,7 +10,6 @@ from mmengine.registry import MODELS
 from torch import Tensor, nn
 from torch.special import entr
 
-from .._utils.text import counted
 from ..errors import ConfigError
 from ..models.trunk import init_linear
 
@@ -34,17 +33,11 @@ class DINO(BaseModel):
         centre_momentum: Momentum of the moving average of the teacher's outputs.
 
     Raises:
-        ValueError: ``global_views`` is not at least 1, the temperature not above 0, or the momentum not from 0 to 1.
+        ValueError: The momentum is not from 0 to 1.
     """
-    #: A parameter of the student moves that of the teacher, which another process may hold.
-    can_be_sharded = False
 
     def __init__(self, backbone: dict, head: dict, data_preprocessor=None, *, global_views: int = 2,
                  student_temperature: float = 0.1, centre_momentum: float = 0.9):
-        if not isinstance(global_views, int) or global_views < 1:
-            raise ValueError(f'global_views must be a whole number of at least 1, got {global_views!r}')
-        if not student_temperature > 0:
-            raise ValueError(f'student_temperature must be above 0, got {student_temperature!r}')
         if not 0 <= centre_momentum <= 1:
             raise ValueError(f'centre_momentum must be from 0 to 1, got {centre_momentum!r}')
         super().__init__(data_preprocessor)
@@ -92,12 +85,9 @@ class DINO(BaseModel):
 
     def loss(self, views) -> dict:
         """Return the loss and the entropies of a list of views; with fewer than two it raises `ConfigError`."""
-        if self.teacher_temperature is None:
-            raise ConfigError("DINO needs dict(type='DINOHook') in custom_hooks of the config: it moves the teacher")
-        if len(views) < 2 or views[0].dim() != 4:  # one view is in no pair
-            got = counted(len(views), 'views' if views[0].dim() == 4 else 'single images')
-            raise ConfigError(f'DINO compares at least 2 views of each image, got {got}: add '
-                              "dict(type='MultiCrop') to the train_pipeline, in front of PackInputs")
+        if len(views) < 2 or views[0].dim() != 4:  # one view is in no pair; without views, these are single images
+            raise ConfigError("DINO compares at least 2 views of each image: add dict(type='MultiCrop') to the "
+                              'train_pipeline, in front of PackInputs')
         student = self.student(views)
         with torch.no_grad():
             teacher = self.teacher(views[:self.global_views])

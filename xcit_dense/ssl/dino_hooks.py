@@ -1,22 +1,21 @@
 """Hooks for `DINO`: the teacher that follows the student, the schedules, and the alarm for a collapse."""
+from collections import Counter
+
 import torch
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 from mmengine.runner import EpochBasedTrainLoop
 from torch.nn.utils import clip_grad_norm_
 
-from .._utils.text import counted
 from ..data.batches import unwrapped
-from ..errors import ConfigError
-from .dino import DINO, cosine, linear
+from .dino import cosine, linear
 
 #: What a collapse is and what helps, by the bound that the entropy is at.
 _KINDS = dict(
-    upper=('the outputs are the same for every prototype',
-           'a lower DINOHook.teacher_temperature or a longer DINOHook.warmup, a lower learning rate, a larger batch'),
-    lower=('in each output, one prototype dominates',
-           'a higher DINOHook.teacher_temperature, a lower model.centre_momentum, a longer '
-           'DINOHook.freeze_last_layer, a lower learning rate'))
+    upper='the outputs are the same for every prototype. What helps: a lower DINOHook.teacher_temperature or a longer '
+          'DINOHook.warmup, a lower learning rate, a larger batch',
+    lower='in each output, one prototype dominates. What helps: a higher DINOHook.teacher_temperature, a lower '
+          'model.centre_momentum, a longer DINOHook.freeze_last_layer, a lower learning rate')
 
 
 @HOOKS.register_module()
@@ -33,22 +32,20 @@ class DINOHook(Hook):
         freeze_last_layer: How long the prototypes do not change.
 
     Raises:
-        ValueError: A momentum is not from 0 to 1, or a temperature is not above 0.
+        ValueError: A momentum is not from 0 to 1.
     """
 
     def __init__(self, momentum=(0.996, 1.), teacher_temperature=(0.04, 0.07), warmup: int = 30,
                  freeze_last_layer: int = 1):
         if not all(0 <= value <= 1 for value in momentum):
             raise ValueError(f'momentum must be two numbers from 0 to 1, got {momentum!r}')
-        if not all(value > 0 for value in teacher_temperature):
-            raise ValueError(f'teacher_temperature must be two numbers above 0, got {teacher_temperature!r}')
         self.momentum, self.teacher_temperature = tuple(momentum), tuple(teacher_temperature)
         self.warmup, self.freeze_last_layer = warmup, freeze_last_layer
         self._momentum = None
 
     def before_train(self, runner):
         """Follow the optimizer's steps."""
-        model, wrapper = _dino_of(runner, self), runner.optim_wrapper
+        model, wrapper = unwrapped(runner.model), runner.optim_wrapper
         if getattr(wrapper, 'clip_func', None) is clip_grad_norm_:  # not that of values
             wrapper.clip_func = clip_each_norm
         last_layer = model.student.head.last_layer
@@ -93,37 +90,21 @@ class CollapseHook(Hook):
 
     def __init__(self, patience: int = 50, tolerance: float = 0.02, begin: int = 10):
         self.patience, self.tolerance, self.begin = patience, tolerance, begin
-
-    def before_train(self, runner):
-        """Refuse other models, which have no entropies."""
-        _dino_of(runner, self)
+        self._counts = Counter()
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
-        """Compare the entropies of this iteration with their bounds; a resumed run counts on."""
-        if outputs is None:  # the batch was skipped
-            return
-        upper, counts = unwrapped(runner.model).entropy_bound, runner.message_hub.get_info('collapse', {})
-        for name in ('teacher', 'student'):
+        """Compare the entropies of this iteration with their bounds; a resumed run counts from 0."""
+        upper = unwrapped(runner.model).entropy_bound
+        for name in ('teacher', 'student') if outputs else ():  # without them, the batch was skipped
             entropy = float(outputs[f'{name}_entropy'])
-            for which, bound, is_there in (
-                    ('lower', 0., entropy < self.tolerance * upper),
-                    ('upper', upper, entropy > (1 - self.tolerance) * upper and progress(runner) >= self.begin)):
-                place = f'{name}, {which}'
-                counts[place] = counts.get(place, 0) + 1 if is_there else 0
-                if counts[place] == self.patience:
-                    words, help_ = _KINDS[which]
+            for which, is_there in (
+                    ('lower', entropy < self.tolerance * upper),
+                    ('upper', entropy > (1 - self.tolerance) * upper and progress(runner) >= self.begin)):
+                self._counts[name, which] = self._counts[name, which] + 1 if is_there else 0
+                if self._counts[name, which] == self.patience:
                     runner.logger.warning(
-                        f'iteration {runner.iter + 1}: the training collapses: {words}. The entropy of the {name} is '
-                        f'{entropy:.3g}, after {counted(self.patience, "iterations")} near its {which} bound of '
-                        f'{bound:.3g}. What helps: {help_}')
-        runner.message_hub.update_info('collapse', counts)
-
-
-def _dino_of(runner, hook):
-    model = unwrapped(runner.model)
-    if not isinstance(model, DINO):
-        raise ConfigError(f'{type(hook).__name__} is for a DINO model, but this one is a {type(model).__name__}')
-    return model
+                        f'iteration {runner.iter + 1}: the training collapses: {_KINDS[which]}. The entropy of the '
+                        f'{name} is {entropy:.3g}, after {self.patience} iterations near its {which} bound')
 
 
 def progress(runner) -> int:

@@ -8,12 +8,11 @@ from mmpretrain.registry import MODELS
 from torch import Tensor
 
 from .._utils.text import counted
-from ..compat.mmengine_private import is_resumed
+from ..compat.internals import is_resumed
 from ..data.batches import unwrapped
-from ..errors import ConfigError
 from ..train.resuming import isolated_random_state
 from ..weights import load_model
-from .teacher import TeacherOptions, build_teacher, load_teacher
+from .teacher import Teacher, TeacherOptions, load_teacher
 
 _KINDS = ('hard', 'soft')
 
@@ -44,26 +43,11 @@ class DistilledClassifier(ImageClassifier):
             raise ValueError(f'distillation must be {" or ".join(_KINDS)}, got {distillation!r}')
         if not 0 <= alpha <= 1:
             raise ValueError(f'alpha, the weight of the distillation loss, must be from 0 to 1, got {alpha!r}')
-        if not temperature > 0:
-            raise ValueError(f'temperature must be above 0, got {temperature!r}')
         super().__init__(*args, **kwargs)
         self.distillation, self.alpha, self.temperature = distillation, alpha, temperature
         self.teacher_options = TeacherOptions(**teacher)
-        self._teacher = _Outside()
-
-    @property
-    def teacher(self):
-        """The teacher, a frozen module from normalised images to logits; None before a training."""
-        return self._teacher.module
-
-    def set_teacher(self, module):
-        """Take a teacher; a property cannot be set to a module, as torch would make it a part of this model."""
-        self._teacher.module = module.eval().requires_grad_(False).to(next(self.parameters()).device)
-
-    @property
-    def num_classes(self):
-        """Number of logits."""
-        return getattr(self.head, 'num_classes', None) or self.backbone.num_classes
+        #: Its ``module`` is the teacher, from normalised images to logits; None before a training.
+        self.teacher = _Outside()
 
     def loss(self, inputs, data_samples):
         """Return ``loss_cls`` and ``loss_distill``, already weighted, and what else the head returns.
@@ -72,22 +56,13 @@ class DistilledClassifier(ImageClassifier):
             inputs: Images (B, channels, H, W), normalised.
             data_samples: Their labels.
         """
-        if self.teacher is None:
-            raise ConfigError("DistilledClassifier has no teacher: add dict(type='TeacherHook') to custom_hooks of the "
-                              'config')
         features = self.extract_feat(inputs)
         losses = self.head.loss(features, data_samples)
         with torch.no_grad():
-            target = self.teacher(inputs)
+            target = self.teacher.module(inputs)
         distilled = distillation_loss(self.distillation, self.head(features), target, self.temperature)
         others = {name: value for name, value in losses.items() if name != 'loss'}
         return dict(loss_cls=(1 - self.alpha) * losses['loss'], loss_distill=self.alpha * distilled, **others)
-
-    def _apply(self, function, *args, **kwargs):
-        """Move the teacher, too, when the model moves to another device or type."""
-        if self.teacher is not None:
-            self.teacher._apply(function, *args, **kwargs)
-        return super()._apply(function, *args, **kwargs)
 
 
 class _Outside:
@@ -138,16 +113,14 @@ class TeacherHook(Hook):
 
         Raises:
             CheckpointError: The file is missing or does not fit the model.
-            ConfigError: The model is not a `DistilledClassifier`, or names no teacher that exists.
+            ConfigError: The model names no teacher that exists.
             DataError: The teacher has other classes.
             SetupError: The library of the teacher is not installed.
         """
         model = unwrapped(runner.model)
-        if not isinstance(model, DistilledClassifier):
-            raise ConfigError(f'TeacherHook is for a DistilledClassifier, but this model is a {type(model).__name__}')
-        options, num_classes = model.teacher_options, model.num_classes
+        options, num_classes = model.teacher_options, getattr(model.head, 'num_classes', model.backbone.num_classes)
         with isolated_random_state(0):  # its random weights are replaced
-            teacher = build_teacher(options, num_classes, model.data_preprocessor)
+            teacher = Teacher(*options.build(num_classes), model.data_preprocessor)
         if self._resumed is not None:
             origin = f'the teacher in {runner.loads_from}'
             load_model(teacher.model, dict(state_dict=self._resumed), origin)
@@ -156,10 +129,10 @@ class TeacherHook(Hook):
             origin = options.fetch()
             metainfo = getattr(runner.train_dataloader.dataset, 'metainfo', None) or {}
             load_teacher(teacher, origin, metainfo.get('classes', ()))
-        model.set_teacher(teacher)
+        model.teacher.module = teacher.eval().requires_grad_(False).to(next(model.parameters()).device)
         size = sum(parameter.numel() for parameter in teacher.parameters())
         runner.logger.info(f'teacher: {options}, {counted(size, "parameters")}, from {origin}')
 
     def before_save_checkpoint(self, runner, checkpoint):
         """Save the teacher next to the student."""
-        checkpoint['teacher'] = unwrapped(runner.model).teacher.model.state_dict()
+        checkpoint['teacher'] = unwrapped(runner.model).teacher.module.model.state_dict()

@@ -1,19 +1,98 @@
-"""Judge features that do not change, as DINO does: by nearest neighbours, and by a linear layer trained on them."""
+"""Judge features that do not change, as DINO does: by nearest neighbours, and by a linear layer trained on them.
+
+A feature is the class token of a classifier without its head.
+"""
+from itertools import chain, repeat
+
 import torch
 import torch.nn.functional as F
+from mmengine.dist import all_gather
 from mmengine.hooks import Hook
-from mmengine.registry import HOOKS
+from mmengine.registry import DATASETS, HOOKS
 from mmpretrain.models.heads import ClsHead
 from mmpretrain.registry import MODELS
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import CosineAnnealingLR
+from tqdm import tqdm
 
+from .._utils.processes import is_first_process
 from .._utils.text import counted
-from ..data.batches import unwrapped
-from .dino import cosine
-from .features import Features, seed_of
+from ..data.batches import step_by_size, unwrapped
+from ..errors import CheckpointError
+from ..train.loaders import Around, ResumableLoader
+from ..weights import find_state_dict, read_checkpoint
+from ..weights.layouts import Contents
 
 #: Similarities that are computed at a time: 64 MiB.
 _CELLS = 2**24
+
+
+def load_features(runner, source):
+    """Load the backbone of a classifier strictly; heads in the file are left out, as are the classes of its images.
+
+    Args:
+        runner: Its model is a classifier without a head of its own; it loads nothing more.
+        source: As for `xcit_dense.weights.read_checkpoint`: any file with a class token.
+
+    Raises:
+        CheckpointError: The file has no class token, or holds another arch.
+    """
+    contents = Contents.of(find_state_dict(read_checkpoint(source), source), source)
+    if 'cls_token' not in contents.tensors:
+        raise CheckpointError(f'{source} holds {contents}, without a class token, whose features --knn and --linear '
+                              'judge: give a classifier, or a checkpoint or published file of DINO')
+    unwrapped(runner.model).backbone.load_weights(source)
+    runner.has_loaded = True
+
+
+class Numbered(Around):
+    """A data set of mmpretrain whose samples carry their number in the data set, also in one of several joined ones."""
+
+    def __getitem__(self, index):
+        sample = self.inner[index]
+        sample['data_samples'].set_metainfo(dict(sample_idx=index))
+        return sample
+
+
+class Features:
+    """Features of the images of a loader, pass by pass, joined over all processes in the order of one process.
+
+    Args:
+        runner: Its model makes the features in evaluation mode, without gradients.
+        loader: Config of the loader; its sampler deals the images out to the processes in turn.
+        seed: Seed of the order and of the augmentation.
+    """
+
+    def __init__(self, runner, loader: dict, seed: int = 0):
+        self.model = unwrapped(runner.model)
+        dataset = Numbered(DATASETS.build(loader['dataset']))
+        self.loader = ResumableLoader(runner.build_dataloader(dict(loader, dataset=dataset), seed), seed)
+
+    def __len__(self):
+        return len(self.loader.dataset)
+
+    def passes(self, title: str, count: int = 1):
+        """Yield the batches of some passes, with a progress bar."""
+        return tqdm(chain.from_iterable(repeat(self, count)), title, count * len(self.loader),
+                    disable=not is_first_process())
+
+    def __iter__(self):
+        """Yield batches of all processes: features (B, C) float32, labels (B, ), numbers of the images (B, )."""
+        self.model.eval()
+        missing = len(self)  # of this pass; a sampler may fill up the last batch
+        for batch in self.loader:
+            with torch.no_grad():
+                features = torch.stack([*step_by_size(self._extract, self.model, batch)])
+            samples = batch['data_samples']
+            labels = torch.tensor([int(sample.gt_label) for sample in samples])
+            numbers = torch.tensor([sample.sample_idx for sample in samples])
+            parts = [torch.stack(all_gather(part.to(features.device).contiguous()), 1).flatten(0, 1)[:missing]
+                     for part in (features, labels, numbers)]
+            missing -= len(parts[0])
+            yield parts
+
+    def _extract(self, batch):
+        return self.model.extract_feat(self.model.data_preprocessor(batch, False)['inputs']).float()
 
 
 def knn_scores(queries: Tensor, features: Tensor, labels: Tensor, num_classes: int, k: int = 20,
@@ -65,15 +144,9 @@ class KNNHead(ClsHead):
                        f'by cosine similarity with temperature {self.temperature:g}')]
 
     def forward(self, feats: Tensor) -> Tensor:
-        """Return the scores (B, num_classes) of features (B, C)."""
+        """Return the logarithms of the scores (B, num_classes) of features (B, C): a softmax gives the scores."""
         return knn_scores(F.normalize(feats.float()), self.features, self.labels, self.num_classes, self.k,
-                          self.temperature)
-
-    def predict(self, feats: Tensor, data_samples) -> list:
-        """Return the data samples with the scores and the class of the highest one."""
-        scores = self(feats)
-        return [sample.set_pred_score(score).set_pred_label(score.argmax(0, keepdim=True))
-                for sample, score in zip(data_samples, scores, strict=True)]
+                          self.temperature).log()
 
 
 @HOOKS.register_module()
@@ -91,24 +164,16 @@ class KNNHook(Hook):
     def before_test(self, runner):
         """Fill the head; runs after the hooks that fuse the backbone or change its type."""
         head = unwrapped(runner.model).head
-        batches, features, labels, done = Features(runner, self._loader, head.num_classes), None, [], 0
-        for part, classes, _ in batches.passes('features of the training images'):
-            if features is None:  # one tensor from the start, as those of ImageNet take gigabytes
-                features = part.new_empty(len(batches), part.shape[1])
-            features[done:done + len(part)] = part
-            labels.append(classes)
-            done += len(part)
-        if self._k > len(batches):
-            runner.logger.warning(f'--knn {self._k}: there are only {counted(len(batches), "training images")}, so all '
-                                  'of them vote')
-        head.fit(features, torch.cat(labels), self._k)
+        batches = Features(runner, self._loader).passes('features of the training images')
+        features, labels, _ = map(torch.cat, zip(*batches, strict=True))
+        head.fit(features, labels, self._k)
         runner.logger.info(f'classified by {head.facts[0][1]}')
 
 
 #: Learning rates for 256 images in a batch. DINO's is 0.001, but the best one depends on the features and the data.
 RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.)
-#: One in so many training images is held out to choose the rate, and with fewer of these, chance decides.
-HELD_OUT, _FEW = 10, 50
+#: One in so many training images is held out to choose the rate.
+HELD_OUT = 10
 
 
 class LinearProbes:
@@ -128,29 +193,26 @@ class LinearProbes:
 
     def __init__(self, in_channels: int, num_classes: int, rates, steps: int, seed: int = 0, device='cpu'):
         start = 0.01 * torch.randn(num_classes, in_channels, generator=torch.Generator().manual_seed(seed))
-        self.rates, self._steps, self._step = tuple(rates), steps, 0
+        self.rates = tuple(rates)
         self._choosing, self._final = ([nn.Linear(in_channels, num_classes, device=device) for _ in self.rates]
                                        for _ in range(2))
-        with torch.no_grad():
-            for layer in (*self._choosing, *self._final):
-                layer.weight.copy_(start)
-                layer.bias.zero_()
+        for layer in (*self._choosing, *self._final):
+            layer.load_state_dict(dict(weight=start, bias=torch.zeros(num_classes)))
         self._optimizer = torch.optim.SGD([
             dict(params=[*choosing.parameters(), *final.parameters()], lr=rate)
             for rate, choosing, final in zip(self.rates, self._choosing, self._final, strict=True)], momentum=0.9)
+        self._schedule = CosineAnnealingLR(self._optimizer, steps)
 
     @torch.enable_grad()
     def step(self, features: Tensor, labels: Tensor, held_out: Tensor):
         """Take a step on features (B, C), their classes (B, ) and whether each is held out (B, )."""
-        for rate, group in zip(self.rates, self._optimizer.param_groups, strict=True):
-            group['lr'] = cosine(rate, 0., self._step, self._steps)
         self._optimizer.zero_grad()
         parts = [(self._final, features, labels), (self._choosing, features[~held_out], labels[~held_out])]
         # the sum: no layer is part of another's loss
         sum(F.cross_entropy(layer(inputs), targets) for layers, inputs, targets in parts if len(targets)
             for layer in layers).backward()
         self._optimizer.step()
-        self._step += 1
+        self._schedule.step()
 
     @torch.no_grad()
     def choose(self, batches):
@@ -211,22 +273,22 @@ class LinearProbeHook(Hook):
 
     def before_test(self, runner):
         """Train; runs after the hooks that fuse the backbone or change its type."""
-        model, seed = unwrapped(runner.model), seed_of(runner)
-        batches = Features(runner, self._loader, model.head.num_classes, seed)
+        model = unwrapped(runner.model)
+        seed = (runner.cfg.get('randomness') or {}).get('seed') or 0  # without one, two tests give the same figures
+        batches = Features(runner, self._loader, seed)
         probes = None
         for features, labels, numbers in batches.passes(f'linear layer, {self._epochs} epochs', self._epochs):
             if probes is None:  # the first batch is a full one
                 rates = [rate * len(labels) / 256 for rate in RATES]
                 probes = LinearProbes(features.shape[1], model.head.num_classes, rates,
                                       self._epochs * len(batches.loader), seed, features.device)
-            probes.step(features, labels, numbers.to(labels.device) % HELD_OUT == 0)
-        held_out = Features(runner, self._held_out_loader, model.head.num_classes, step=HELD_OUT)
-        if len(held_out) < _FEW:
-            runner.logger.warning(f'--linear: only {counted(len(held_out), "training images")} (one in {HELD_OUT}) '
-                                  'choose the learning rate, so it may not be the best one')
-        layer, best, accuracies = probes.choose(batch[:2] for batch in held_out)
+            probes.step(features, labels, numbers % HELD_OUT == 0)
+        held_out = Features(runner, self._held_out_loader)
+        layer, best, accuracies = probes.choose(
+            (features[numbers % HELD_OUT == 0], labels[numbers % HELD_OUT == 0])
+            for features, labels, numbers in held_out.passes('features of the training images'))
         model.head.fit(layer, f'a linear layer on frozen features, trained for {counted(self._epochs, "epochs")} on '
                        f'{counted(len(batches), "training images")} with the learning rate {best:.3g}')
         rates = ', '.join(f'{rate:.3g}: {value:.2f}' for rate, value in zip(probes.rates, accuracies, strict=True))
-        runner.logger.info(f'classified by {model.head.facts[0][1]}. {counted(len(held_out), "images")} of them were '
+        runner.logger.info(f'classified by {model.head.facts[0][1]}. One in {HELD_OUT} of them was '
                            f'held out to choose the rate (rate: accuracy in percent): {rates}')

@@ -1,106 +1,53 @@
 """The teacher of a distillation: which model of which library, its weights, and the images that it sees."""
-import copy
 from dataclasses import dataclass
-from math import isclose
-from typing import NamedTuple
 
 import torch
-from mmengine.registry import MODELS, DefaultScope
 from torch import nn
 
-from .._utils.text import counted, did_you_mean, type_name
+from .._utils.text import did_you_mean, type_name
 from ..config.loading import get_config, read_config
+from ..data.class_folders import same_classes
 from ..data.classes import difference_of, heads_of_classes, known_classes
-from ..data.imagenet import same_classes
-from ..errors import CheckpointError, ConfigError, DataError, SetupError
+from ..errors import ConfigError, DataError, SetupError
 from ..weights import fetch, load_model, read_checkpoint
 
-
-class Normalisation(NamedTuple):
-    """How a model wants its images.
-
-    Args:
-        mean: Per channel, of values from 0 to 255.
-        std: Standard deviation per channel, in the same way.
-        rgb: Whether the first channel is red; otherwise it is blue.
-    """
-    mean: tuple
-    std: tuple
-    rgb: bool
-
-    @classmethod
-    def of(cls, preprocessor):
-        """Return what a ``ClsDataPreprocessor`` of mmpretrain does."""
-        mean, std = (getattr(preprocessor, name, None) for name in ('mean', 'std'))
-        if mean is None:
-            return cls((0., 0., 0.), (1., 1., 1.), preprocessor.to_rgb)
-        return cls(tuple(mean.flatten().tolist()), tuple(std.flatten().tolist()), preprocessor.to_rgb)
+LIBRARIES = ('timm', 'mmpretrain', 'xcit_dense')
 
 
-def _of_timm(name):
-    """Return a builder of a model of timm by its name, such as ``regnety_160``; it names no file of weights."""
+def _mean_and_std(preprocessor):
+    """Return what a ``ClsDataPreprocessor`` normalises with, for values from 0 to 255: two tensors (channels, 1, 1)."""
+    if getattr(preprocessor, 'mean', None) is None:
+        return torch.zeros(3, 1, 1), torch.ones(3, 1, 1)
+    return preprocessor.mean, preprocessor.std
+
+
+def _of_timm(name, num_classes):
+    """Return a model of timm by its name, such as ``regnety_160``, and a preprocessor for it."""
+    from mmpretrain.models import ClsDataPreprocessor
     try:
         import timm
     except ImportError as error:
         raise SetupError('a teacher of timm (model.teacher.library) needs timm: pip install timm') from error
-    known = [*timm.list_models(), *timm.list_models(pretrained=True)]
-    if name not in known and ('.' in name or not timm.is_model(name)):  # old names are not listed
-        raise _unknown(name, 'timm', known)
-
-    def build(num_classes):
-        model = timm.create_model(name, num_classes=num_classes)
-        mean, std = (tuple(value * 255 for value in model.pretrained_cfg[key]) for key in ('mean', 'std'))
-        return model, Normalisation(mean, std, rgb=True)
-
-    return build, None
+    model = timm.create_model(name, num_classes=num_classes)
+    mean, std = ([255 * value for value in model.pretrained_cfg[key]] for key in ('mean', 'std'))
+    return model, ClsDataPreprocessor(mean, std, to_rgb=True)
 
 
-def _of_mmpretrain(name):
-    """Return a builder of a classifier by its name, such as ``resnet50_8xb32_in1k``, or its config; and its weights."""
-    from mmpretrain.apis import ModelHub, list_models
-    if str(name).endswith('.py'):
-        return _builder(name, read_config(name), 'mmpretrain'), None
-    if name not in (known := list_models()):
-        raise _unknown(name, 'mmpretrain', known)
-    found = ModelHub.get(name)
-    return _builder(name, found.config, 'mmpretrain'), found.weights
-
-
-def _of_this_package(name):
-    """Return a builder of a classifier by the name or path of its config, such as ``xcit_m24_p16_custom``."""
-    try:
-        return _builder(name, get_config(name, pretrained=False), 'xcit_dense'), None
-    except ConfigError as error:
-        raise ConfigError(f'model.teacher.name: {error}') from error
-
-
-def _builder(name, cfg, library):
-    """Return a builder of a config of mmpretrain."""
-    wrong = ConfigError(f'{name} of {library} is not a classifier. Name one, as it gives the student scores of classes')
-    options = copy.deepcopy(cfg.get('model'))
-    if not options or cfg.get('default_scope', 'mmpretrain') != 'mmpretrain':
-        raise wrong
-    options.setdefault('data_preprocessor', cfg.get('data_preprocessor'))
-
-    def build(num_classes):
-        from mmpretrain.models import BaseClassifier
-        for head in heads_of_classes(options):
-            head['num_classes'] = num_classes
-        with DefaultScope.overwrite_default_scope('mmpretrain'):
-            model = MODELS.build(options)
-        if not isinstance(model, BaseClassifier):
-            raise wrong
-        return model, Normalisation.of(model.data_preprocessor)
-
-    return build
-
-
-#: By their names in a config.
-LIBRARIES = dict(timm=_of_timm, mmpretrain=_of_mmpretrain, xcit_dense=_of_this_package)
-
-
-def _unknown(name, library, known):
-    return ConfigError(f'model.teacher.name: {library} has no model {name!r}{did_you_mean(name, known, 3)}')
+def _of_config(library, name, num_classes):
+    """Return a classifier of another library by its name, such as ``resnet50_8xb32_in1k``, or config; as `_of_timm`."""
+    from mmpretrain.apis import ModelHub, get_model
+    from mmpretrain.models import BaseClassifier
+    if library == 'xcit_dense':
+        cfg = get_config(name, pretrained=False)
+    else:
+        cfg = read_config(name) if name.endswith('.py') else ModelHub.get(name).config
+    cfg.pop('test_dataloader', None)  # mmpretrain would look for classes in it
+    for head in heads_of_classes(cfg.model):
+        head['num_classes'] = num_classes
+    model = get_model(cfg)
+    if not isinstance(model, BaseClassifier):
+        raise ConfigError('it is not a classifier. Name one, as it gives the student scores of classes')
+    return model, model.data_preprocessor
 
 
 class Teacher(nn.Module):
@@ -108,34 +55,22 @@ class Teacher(nn.Module):
 
     Args:
         model: The classifier, from images to logits.
-        wanted: The `Normalisation` that the model was trained with.
+        wanted: A ``ClsDataPreprocessor`` of mmpretrain that normalises as in the training of the model.
         given: That of the student.
-
-    Raises:
-        ConfigError: The two have different numbers of channels.
     """
 
-    def __init__(self, model: nn.Module, wanted: Normalisation, given: Normalisation):
+    def __init__(self, model: nn.Module, wanted, given):
         super().__init__()
-        if len(wanted.mean) != len(given.mean):
-            raise ConfigError(f'model.teacher takes images of {counted(len(wanted.mean), "channels")}, but the student '
-                              f'has {counted(len(given.mean), "channels")} (model.data_preprocessor.mean)')
         self.model = model
-        self._flips = wanted.rgb != given.rgb and len(wanted.mean) == 3
-        mean, std = (values[::-1] if self._flips else values for values in (given.mean, given.std))
-        scale = [ours / theirs for ours, theirs in zip(std, wanted.std, strict=True)]
-        shift = [(ours - theirs) / s for ours, theirs, s in zip(mean, wanted.mean, wanted.std, strict=True)]
-        # the same figures may differ by rounding: some are written for values up to 255, some for up to 1
-        self._converts = not all(isclose(a, 1, rel_tol=1e-5) and abs(b) < 1e-5
-                                 for a, b in zip(scale, shift, strict=True))
-        for name, values in dict(scale=scale, shift=shift).items():
-            self.register_buffer(name, torch.tensor(values).view(-1, 1, 1), persistent=False)
+        mean, std = _mean_and_std(wanted)
+        self._flips = wanted.to_rgb != given.to_rgb and len(mean) == 3
+        ours, scale = (values.flip(0) if self._flips else values for values in _mean_and_std(given))
+        self.register_buffer('scale', scale / std, persistent=False)
+        self.register_buffer('shift', (ours - mean) / std, persistent=False)
 
     def forward(self, images):
         """Return logits (B, classes) of images (B, channels, H, W)."""
-        if self._flips:
-            images = images.flip(1)
-        return self.model(images * self.scale + self.shift if self._converts else images)
+        return self.model((images.flip(1) if self._flips else images) * self.scale + self.shift)
 
 
 @dataclass(frozen=True)
@@ -160,18 +95,20 @@ class TeacherOptions:
             raise ValueError(f'teacher.library must be {", ".join(LIBRARIES)}, got {self.library!r}'
                              + did_you_mean(self.library, LIBRARIES))
 
-    def find(self):
-        """Find the model in its library, which must be installed.
-
-        Returns:
-            A function of the number of classes that builds the model, from images to logits, and its `Normalisation`;
-            and the address of its weights, where the library names one.
+    def build(self, num_classes: int):
+        """Return the model without its weights, from images to logits of some classes, and its preprocessor.
 
         Raises:
-            ConfigError: There is no such model.
+            ConfigError: There is no such classifier.
             SetupError: The library is not installed.
         """
-        return LIBRARIES[self.library](self.name)
+        try:
+            return (_of_timm(self.name, num_classes) if self.library == 'timm' else
+                    _of_config(self.library, self.name, num_classes))
+        except SetupError:
+            raise
+        except (KeyError, RuntimeError, ValueError) as error:  # of the libraries
+            raise ConfigError(f'model.teacher.name: {self} cannot be built: {error}') from error
 
     def fetch(self):
         """Return the local path of the weights; an address is downloaded first.
@@ -180,13 +117,13 @@ class TeacherOptions:
             CheckpointError: There is no such file, or it cannot be fetched.
             ConfigError: It is not known which file.
         """
-        source = self.checkpoint or self.find()[1]
+        source = self.checkpoint
+        if not source and self.library == 'mmpretrain' and not self.name.endswith('.py'):
+            from mmpretrain.apis import ModelHub
+            source = ModelHub.get(self.name).weights
         if not source:
             raise ConfigError(f'model.teacher.checkpoint is missing: give the file of the weights of {self}')
-        try:
-            return fetch(str(source))
-        except CheckpointError as error:
-            raise CheckpointError(f'model.teacher.checkpoint: {error}') from error
+        return fetch(str(source))
 
     def __str__(self):
         return f'{self.name} of {self.library}'
@@ -209,20 +146,9 @@ def check_teacher(cfg, resumed: bool = False):
     model = cfg.get('model') or {}
     if type_name(model.get('type')) == 'DistilledClassifier':
         options = TeacherOptions(**model['teacher'])
-        options.find()
+        options.build(1000)
         if not resumed:
             options.fetch()
-
-
-def build_teacher(options: TeacherOptions, num_classes: int, preprocessor) -> Teacher:
-    """Build a teacher without its weights, for the classes and the ``ClsDataPreprocessor`` of a student.
-
-    Raises:
-        ConfigError: There is no such classifier, or it takes images of another number of channels.
-        SetupError: Its library is not installed.
-    """
-    model, normalisation = options.find()[0](num_classes)
-    return Teacher(model, normalisation, Normalisation.of(preprocessor))
 
 
 def load_teacher(teacher: Teacher, path, classes=()):
@@ -243,7 +169,4 @@ def load_teacher(teacher: Teacher, path, classes=()):
         difference = difference_of(names, tuple(classes))
         raise DataError(f'model.teacher.checkpoint: {path} has other classes than the training data, or in '
                         f'another order: {difference}. Use a teacher of the same classes in the same order')
-    try:
-        load_model(teacher.model, checkpoint, path)
-    except CheckpointError as error:
-        raise CheckpointError(f'model.teacher.checkpoint: {error}') from error
+    load_model(teacher.model, checkpoint, path)

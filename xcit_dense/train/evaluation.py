@@ -1,6 +1,5 @@
 """COCO evaluation in a test: what pycocotools needs of the annotations, and the same figures faster by hotcoco."""
 import datetime
-import logging
 import math
 from contextlib import redirect_stdout
 from functools import partial
@@ -14,8 +13,7 @@ from mmengine.logging import print_log
 from mmengine.registry import HOOKS
 from pycocotools.cocoeval import COCOeval
 
-from .._utils.text import counted
-from ..compat.patches import evaluations_made_by
+from ..compat.internals import evaluations_made_by
 from ..config.options import add_hook
 from ..data.evaluators import evaluators, metric_class
 from ..errors import ConfigError, SetupError
@@ -25,8 +23,8 @@ def complete_annotations(evaluator):
     """Make metrics that have read a COCO file accept what a training accepts; valid files give the same numbers.
 
     pycocotools ignores an object with the id 0, so that every detection of it counts as wrong. It also needs numeric
-    ids, and ``iscrowd`` for every object. If it cannot use some ids, all are replaced by 1, 2, ..., with a warning; a
-    missing ``iscrowd`` becomes 0.
+    ids, and ``iscrowd`` for every object. If it cannot use some ids, all are replaced by 1, 2, ...; a missing
+    ``iscrowd`` becomes 0.
 
     Args:
         evaluator: mmengine's evaluator; its metrics may hold annotations in any attribute.
@@ -39,20 +37,13 @@ def complete_annotations(evaluator):
             if annotation.get('iscrowd') is None:
                 annotation['iscrowd'] = 0
         # it keeps ids in an array of numbers, in which 0 means no object
-        unusable = [id for id in (annotation['id'] for annotation in annotations)
-                    if not isinstance(id, Real) or math.isnan(id) or id == 0]
-        if not unusable:
+        ids = [annotation['id'] for annotation in annotations]
+        if all(isinstance(id, Real) and id != 0 and not math.isnan(id) for id in ids):
             continue
         for number, annotation in enumerate(annotations, 1):
             annotation['id'] = number
         with redirect_stdout(StringIO()):  # it prints that it is done
             api.createIndex()
-        for name, index in (('img_ann_map', 'imgToAnns'), ('cat_img_map', 'catToImgs')):  # mmdet's names for them
-            if hasattr(api, name):
-                setattr(api, name, getattr(api, index))
-        print_log(f'pycocotools cannot use the ids of {counted(len(unusable), "objects")} in the annotations, such as '
-                  f'{unusable[0]!r}. This evaluation uses the ids 1, 2, ... instead', logger='current',
-                  level=logging.WARNING)
 
 
 _PARAMS = ('imgIds', 'catIds', 'iouThrs', 'recThrs', 'maxDets', 'areaRng', 'areaRngLbl', 'useCats')

@@ -2,16 +2,20 @@
 import re
 from contextlib import contextmanager
 from numbers import Real
+from operator import itemgetter
 
 import torch
 from mmengine.device import get_device
 from mmengine.hooks import EMAHook, Hook
-from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper, OptimWrapperDict
+from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
 from mmengine.registry import HOOKS, OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS
 
-from ..compat.mmengine_private import is_resumed
+from ..compat.internals import is_resumed
 from ..errors import ConfigError
 from ..models.trunk import Trunk, backbones_of, fuse_backbones
+
+#: Optimizers that change each parameter by itself and write nothing into its group.
+_BY_PARAMETER = torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW
 
 
 @HOOKS.register_module()
@@ -49,9 +53,7 @@ class AverageHook(EMAHook):
     `EMAHook`.
     """
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self._resumed = None
+    _resumed = None  # the average to continue
 
     def before_run(self, runner):
         """Do nothing yet: the model has no weights, and a test needs no average."""
@@ -66,9 +68,6 @@ class AverageHook(EMAHook):
         if self._resumed is not None:
             self.ema_model.load_state_dict(self._resumed)
             self._resumed = None
-        elif is_resumed(runner):
-            runner.logger.warning('the checkpoint has no average of the weights (AverageHook): a new average starts '
-                                  'here')
         super().before_train(runner)
 
     def before_save_checkpoint(self, runner, checkpoint):
@@ -99,20 +98,32 @@ class Bfloat16OptimWrapper(OptimWrapper):
             yield
 
 
-@contextmanager
-def base_rates_follow(optim_wrapper):
-    """Scale ``base_lr`` of an optimizer wrapper, or of several, like the rates that are scaled in the context.
+def step_together(optim_wrapper):
+    """Let the optimizer of a wrapper step all parameters that have the same settings at once.
 
-    ``base_lr`` is a copy for the log, which mmengine does not scale.
+    mmengine gives each parameter a group, and on a GPU each group costs a step some ten launches: 40 ms of the host
+    for the 350 groups of small 12, and 4 ms for the two that differ. The bits are the same. Groups are joined within
+    the step only: schedules, logs and checkpoints have those of mmengine.
     """
-    wrappers = list(optim_wrapper.values()) if isinstance(optim_wrapper, OptimWrapperDict) else [optim_wrapper]
-    before = [[group['lr'] for group in wrapper.optimizer.param_groups] for wrapper in wrappers]
-    yield
-    for wrapper, rates in zip(wrappers, before, strict=True):
-        scale = next((group['lr'] / rate for group, rate in zip(wrapper.optimizer.param_groups, rates, strict=True)
-                      if rate), 1.)  # some parts may have the rate 0
-        if wrapper.base_param_settings is not None:
-            wrapper.base_param_settings['lr'] *= scale
+    optimizer = optim_wrapper.optimizer
+    if type(optimizer) in _BY_PARAMETER and not hasattr(optimizer, 'own_groups'):  # a resumed run asks twice
+        optimizer.own_groups = None
+        optimizer.register_step_pre_hook(_join_groups)
+        optimizer.register_step_post_hook(_part_groups)
+
+
+def _join_groups(optimizer, *_):
+    joined, settings_of = {}, itemgetter(*optimizer.defaults)
+    for group in optimizer.param_groups:
+        key = tuple(tuple(value) if type(value) is list else value for value in settings_of(group))
+        if key not in joined:
+            joined[key] = dict(group, params=[])
+        joined[key]['params'] += group['params']
+    optimizer.own_groups, optimizer.param_groups = optimizer.param_groups, list(joined.values())
+
+
+def _part_groups(optimizer, *_):
+    optimizer.param_groups, optimizer.own_groups = optimizer.own_groups, None
 
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()

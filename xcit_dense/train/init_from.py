@@ -13,11 +13,10 @@ from mmengine.logging import print_log
 from mmengine.registry import DATASETS, MODELS
 
 from .._utils.text import counted, listed
-from ..config.loading import read_config
+from ..config.tasks import class_of
 from ..data.batches import unwrapped
 from ..data.classes import heads_of_classes, known_classes
 from ..errors import CheckpointError
-from ..tasks import class_of
 from ..weights import load_model
 from ..weights.load import fit_channels, load_strictly, state_for
 from ..weights.zoo import PREFIX
@@ -48,14 +47,6 @@ def load_weights(runner, checkpoint, source, starts: bool):
     # in COCO files, names may be numbers
     old, new = (tuple(map(str, names or ())) for names in (old, data.get('classes')))
     start_model(model, checkpoint, source, _class_rows(model, runner.cfg.get('model')), old, new)
-
-
-def way_without(cfg, starts: bool) -> str:
-    """Return how to train without the weights of ``init_from`` (``starts``) or ``load_from``, for errors."""
-    if not starts:
-        return 'To train without it, omit load_from'
-    by_config = cfg.filename and read_config(cfg.filename).get('init_from') == cfg.init_from
-    return f'To train without it, {"use --no-pretrained" if by_config else "omit --init-from"}'
 
 
 @dataclass(frozen=True)
@@ -207,15 +198,13 @@ def _class_rows(model, cfg):
     preprocessor = cfg.get('data_preprocessor') or {}
     if 'num_classes' in preprocessor:
         preprocessor['num_classes'] += 1
-    for device in ('meta', 'cpu'):  # without memory, unless a constructor reads its parameters
-        try:
-            with isolated_random_state(0), torch.device(device):
-                return find_class_rows(model, MODELS.build(copy.deepcopy(cfg)), counts[0])
-        except Exception as error:  # of any type, as constructors may be users'
-            problem = error
-    print_log(f'cannot find out which tensors depend on the classes ({type(problem).__name__}: {problem}), so all '
-              'tensors must fit', logger='current', level=logging.WARNING)
-    return {}
+    try:
+        with isolated_random_state(0):
+            return find_class_rows(model, MODELS.build(cfg), counts[0])
+    except Exception as error:  # of any type, as constructors may be users'
+        print_log(f'cannot find out which tensors depend on the classes ({type(error).__name__}: {error}), so all '
+                  'tensors must fit', logger='current', level=logging.WARNING)
+        return {}
 
 
 def _published_classes(source):
@@ -235,11 +224,8 @@ def _fitted(own, found, rows, old, new, pairs):
             a != b for i, (a, b) in enumerate(zip(own.shape, found.shape, strict=True)) if i != axis) or (
             same and old and list(old) == list(new)):
         return found, None
-    reason = (f'the {"file" if not old else "data set"} does not name its classes' if not old or not new else
-              'it is not known which rows belong to which class' if rows is None else
-              f'the file names {counted(len(old), "classes")}, but they have other numbers of rows'
-              if (rows.count(own.shape[axis]), rows.count(found.shape[axis])) != (len(new), len(old)) else '')
-    if reason:
+    if rows is None or (rows.count(own.shape[axis]), rows.count(found.shape[axis])) != (len(new), len(old)):
+        reason = f'{len(old)} names of classes in the file and {len(new)} in the data do not tell its rows apart'
         # where names differ, rows of unknown classes would be wrong ones
         return (None, f'starts fresh: {reason}') if not same or (old and new and rows is None) else (
             found, f'taken as it is: {reason}')

@@ -11,13 +11,12 @@ from mmengine.dist import all_gather_object, all_reduce, is_distributed
 from mmengine.hooks import EMAHook
 from mmengine.registry import LOOPS
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
-from torch.utils.data import DataLoader
 
 from .._utils.text import counted, first_line
-from ..compat.mmengine_private import OpenLoop, randomness_of, set_steps, steps_of
+from ..compat.internals import OpenLoop, set_steps, steps_of
 from ..data.batches import described, files_of, unwrapped
 from ..errors import ConfigError, DataError, LossError, OutOfMemory, Stopped
-from .loaders import ResumableLoader, explain
+from .loaders import ResumableLoader, explained
 from .resuming import random_state, set_random_state
 from .saving import DenseCheckpointHook
 
@@ -34,9 +33,8 @@ class _DenseLoop(OpenLoop):
     def __init__(self, runner, dataloader, *args, bad_loss: str = 'stop', **kwargs):
         if bad_loss not in ('stop', 'skip'):
             raise ConfigError(f"train_cfg.bad_loss must be 'stop' or 'skip', got {bad_loss!r}")
-        if not isinstance(dataloader, DataLoader):
-            dataloader = runner.build_dataloader(dataloader, runner.seed,
-                                                 randomness_of(runner).get('diff_rank_seed', False))
+        by_rank = (runner.cfg.get('randomness') or {}).get('diff_rank_seed', False)
+        dataloader = runner.build_dataloader(dataloader, runner.seed, by_rank)
         super().__init__(runner, ResumableLoader(dataloader, runner.seed), *args, **kwargs)
         self.bad_loss = bad_loss
         self.skipped = 0
@@ -78,9 +76,7 @@ class _DenseLoop(OpenLoop):
             # the other processes of a run would not save; validation has swapped parameters and random state
             if is_distributed() or self._outside is not None or not self.iterations:
                 raise
-            path = self._save()
-            raise DataError(f'{error}. ' + (f'Saved {path}. Fix the data, then continue with --resume' if path else
-                                            'Nothing was saved, as there is no DenseCheckpointHook')) from error
+            raise DataError(f'{error}. Fix the data. {self._save()}') from error
         finally:
             del module.parse_losses  # restores the method of the class
             for number, handler in previous.items():
@@ -95,11 +91,11 @@ class _DenseLoop(OpenLoop):
         if self.bad_loss == 'skip':  # the statistics of norms change before there is a loss
             buffers = [(buffer, buffer.clone()) for buffer in self.runner.model.buffers()]
         try:
-            super().run_iter(*args)
+            with explained('train_dataloader'):  # torch may report a dead worker at any time
+                super().run_iter(*args)
         except _BadLoss as error:
             self._bad_loss(error, args, buffers)
         except RuntimeError as error:
-            explain(error, 'train_dataloader', self.dataloader)  # torch may report a dead worker at any time
             if _is_out_of_memory(error):
                 raise OutOfMemory(_describe_memory(error, batch, self.iterations + 1)) from error
             raise
@@ -109,7 +105,7 @@ class _DenseLoop(OpenLoop):
     def _bad_loss(self, error, args, buffers):
         index, batch = (args[0] if len(args) > 1 else self.iterations), args[-1]
         parts = []
-        for process, (terms, images) in enumerate(all_gather_object((error.terms, files_of(batch)))):
+        for process, (terms, images) in enumerate(all_gather_object((error.args[0], files_of(batch)))):
             if not all(map(math.isfinite, terms.values())):
                 where = f'process {process}: ' if is_distributed() else ''
                 terms = ', '.join(f'{name} {value:g}' for name, value in terms.items())
@@ -125,25 +121,24 @@ class _DenseLoop(OpenLoop):
         self.runner.call_hook('after_train_iter', batch_idx=index, data_batch=batch, outputs=None)
         self.iterations += 1
 
-    def _validate(self, due):
-        """Run validation if it is due; its random numbers do not change the training."""
-        if self.runner.val_loop is None or not due or self._validated == self.iterations:
+    def _due(self, done, end):
+        return done >= self.val_begin and (done % self.val_interval == 0 or done == end)
+
+    def _validate(self, done, end):
+        """Run validation if it is due after so many of all epochs or iterations; the training goes on as without."""
+        if self.runner.val_loop is None or not self._due(done, end) or self._validated == self.iterations:
             return
         self._outside, stopped = self._resumed or random_state(), False
-        self._checks = len(self.runner.val_dataloader)
-        if is_distributed():  # processes may have different numbers of batches
-            least = torch.tensor(self._checks, device=next(self.runner.model.parameters()).device)
-            all_reduce(least, 'min')
-            self._checks = int(least)
+        self._checks = min(all_gather_object(len(self.runner.val_dataloader)))  # each process may have another number
         try:
-            self.runner.val_loop.run()
+            with explained('val_dataloader'):
+                self.runner.val_loop.run()
         except _StopValidation:
             stopped = True
             for hook in self.runner.hooks:
                 if isinstance(hook, EMAHook):
                     hook.after_val_epoch(self.runner)  # puts the model's own parameters back
         except RuntimeError as error:
-            explain(error, 'val_dataloader', self.runner.val_dataloader)
             if _is_out_of_memory(error):
                 raise OutOfMemory(f'validation after iteration {self.iterations}: {first_line(error)}. Earlier '
                                   'checkpoints are kept. To need less memory: a smaller val_dataloader.batch_size, or '
@@ -151,10 +146,9 @@ class _DenseLoop(OpenLoop):
             raise
         set_random_state(self._outside)
         self._outside = None
-        if stopped:
-            self._stop()
-        self._validated = self.iterations
-        if self._agree(self._signal is not None):
+        if not stopped:
+            self._validated = self.iterations
+        if stopped or self._agree(self._signal is not None):
             self._stop()
 
     def _note_signal(self, number, _):
@@ -168,9 +162,7 @@ class _DenseLoop(OpenLoop):
 
     def _agree(self, asked):
         """Whether any process of the run was asked to stop."""
-        if not is_distributed():
-            return asked
-        flag = torch.tensor(float(asked), device=next(self.runner.model.parameters()).device)
+        flag = torch.tensor(float(asked))
         all_reduce(flag, 'max')
         return bool(flag)
 
@@ -186,20 +178,18 @@ class _DenseLoop(OpenLoop):
 
     def _stop(self):
         number = self._signal or signal.SIGTERM
-        said = f'stopped by {signal.Signals(number).name} after iteration {self.iterations}'
-        path = self._save()
-        raise Stopped(f'{said}. Saved {path}; continue with --resume' if path else
-                      f'{said}. Nothing was saved, as there is no DenseCheckpointHook', number)
+        raise Stopped(f'stopped by {signal.Signals(number).name} after iteration {self.iterations}. {self._save()}',
+                      number)
 
     def _save(self):
-        """Save the run at its current position; return the file, or None if there is no hook that saves."""
+        """Save the run at its current position; return what was done, for the user."""
         hook = next((hook for hook in self.runner.hooks if isinstance(hook, DenseCheckpointHook)), None)
         if hook is None:
-            return None
+            return 'Nothing was saved, as there is no DenseCheckpointHook'
         if threading.current_thread() is threading.main_thread():  # nothing may interrupt the writing
             for ignored in _SIGNALS:
                 signal.signal(ignored, signal.SIG_IGN)
-        return hook.save_stopped(self.runner, self.iterations)
+        return f'Saved {hook.save_stopped(self.runner, self.iterations)}; continue with --resume'
 
 
 @LOOPS.register_module()
@@ -216,11 +206,11 @@ class DenseEpochLoop(_DenseLoop, EpochBasedTrainLoop):
     def _run(self):
         self.runner.call_hook('before_train')
         if self.iterations and (self.dataloader.batches == 0 or self.epochs == self.max_epochs):
-            self._validate(self._due())
+            self._validate(self.epochs, self.max_epochs)
         while self.epochs < self.max_epochs and not self.stop_training:
             self.run_epoch()
             self.update_val_interval()
-            self._validate(self._due())
+            self._validate(self.epochs, self.max_epochs)
         self.runner.call_hook('after_train')
         return self.runner.model
 
@@ -234,10 +224,6 @@ class DenseEpochLoop(_DenseLoop, EpochBasedTrainLoop):
         self.runner.call_hook('after_train_epoch')
         self.epochs += 1
 
-    def _due(self):
-        return self.epochs >= self.val_begin and (self.epochs % self.val_interval == 0
-                                                  or self.epochs == self.max_epochs)
-
 
 @LOOPS.register_module()
 class DenseIterLoop(_DenseLoop, IterBasedTrainLoop):
@@ -247,28 +233,19 @@ class DenseIterLoop(_DenseLoop, IterBasedTrainLoop):
         self.runner.call_hook('before_train')
         self.runner.call_hook('before_train_epoch')
         if self.iterations:
-            self._validate(self._due())
+            self._validate(self.iterations, self.max_iters)
         while self.iterations < self.max_iters and not self.stop_training:
             self.runner.model.train()
             self.run_iter(next(self.dataloader_iterator))
             self.update_val_interval()
-            self._validate(self._due())
+            self._validate(self.iterations, self.max_iters)
         self.runner.call_hook('after_train_epoch')
         self.runner.call_hook('after_train')
         return self.runner.model
 
-    def _due(self):
-        return self.iterations >= self.val_begin and (self.iterations % self.val_interval == 0
-                                                 or self.iterations == self.max_iters)
-
 
 class _BadLoss(Exception):
-    """A loss that is not finite, raised before the backward pass."""
-
-    def __init__(self, terms):
-        super().__init__(terms)
-        self.terms = terms
-
+    """A loss that is not finite, with its terms; raised before the backward pass."""
 
 class _StopValidation(Exception):
     """A signal came during validation."""
@@ -280,8 +257,7 @@ def _checked(parse_losses):
     def parse(losses):
         loss, terms = parse_losses(losses)
         bad = (~torch.isfinite(loss.detach())).float()
-        if is_distributed():
-            all_reduce(bad, 'max')
+        all_reduce(bad, 'max')
         if bad:
             raise _BadLoss({name: float(torch.as_tensor(value).detach()) for name, value in terms.items()})
         return loss, terms
@@ -290,7 +266,8 @@ def _checked(parse_losses):
 
 
 def _is_out_of_memory(error):
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    return isinstance(error, torch.OutOfMemoryError) or type(error) is RuntimeError and (
+        "can't allocate memory" in str(error))
 
 
 def _describe_memory(error, batch, iteration):

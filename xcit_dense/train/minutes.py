@@ -29,8 +29,6 @@ _BATCHES = 2
 _MEASURED = 0.015
 #: The most validations, the share of the run that they may take, and the fewest iterations of a run.
 _VALIDATIONS, _SHARE, _ITERATIONS = 10, 0.1, 20
-#: Less than this share of the run in the last epoch is left out.
-_REST = 0.05
 #: A length that no training has, and so no end is in sight while it is measured.
 _ENDLESS = 10**6
 #: Hooks that report to the user.
@@ -85,7 +83,7 @@ def set_minutes(cfg, minutes: float, started: float, given=()):
         epoch, interval, whole = 1, 1, False
         most = min(max(loop[key] // loop.get('val_interval', 1000), 1), _VALIDATIONS)
     length, spacing = longest(60 * minutes - elapsed, costs.iteration, each, most, interval)
-    if whole or length % epoch < _REST * length:
+    if whole:
         length -= length % epoch
     least = max(_ITERATIONS, epoch * whole)
     measured = (f'{costs.iteration:.2g} s an iteration, {costs.validation:.2g} s a validation, {costs.save:.2g} s a '
@@ -196,13 +194,11 @@ class _Watch(Hook):
         self._seconds, self.ends, self.batches = seconds, [], 0
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
-        """Stop after whole epochs, if they are short: at the end of an epoch the next one has to be read."""
+        """Stop after some iterations; short epochs are among them, at whose end the next one has to be read."""
         self.ends.append(time.monotonic())
-        count, epoch = len(self.ends) - _FIRST, len(runner.train_dataloader)
+        count = len(self.ends) - _FIRST
         if count >= _FEWEST:
-            spent = self.ends[-1] - self.ends[_FIRST - 1]
-            self._stop((spent > self._seconds or count >= _MOST)
-                       and (count % epoch == 0 or epoch > _MOST or spent > 2 * self._seconds))
+            self._stop(count >= _MOST or self.ends[-1] - self.ends[_FIRST - 1] > self._seconds)
 
     def after_val_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         """Stop after some batches, which every process has."""

@@ -12,8 +12,7 @@ from mmengine.dist import all_gather, all_gather_object, get_rank, get_world_siz
 from mmengine.hooks import EarlyStoppingHook
 
 from .._utils.processes import is_first_process
-from .._utils.text import counted
-from ..compat.mmengine_private import awaits_gradients
+from ..compat.internals import awaits_gradients
 from ..config.check.keys import differences
 from ..config.check.top_level import option_for
 from ..data.batches import unwrapped
@@ -48,9 +47,8 @@ def find_resumed(checkpoint, work_dir) -> Path:
     try:
         return newest_checkpoint(checkpoint or work_dir, to_resume=True)
     except CheckpointError as error:
-        words = str(error).partition('. Use')[0]
-        raise CheckpointError(f'nothing to resume: {words}. Give --resume FILE or --work-dir DIR, or start a new run '
-                              'without --resume (with --overwrite if the work dir has checkpoints)') from error
+        raise CheckpointError(f'nothing to resume: {error}, or start a new run without --resume (with --overwrite if '
+                              'the work dir has checkpoints)') from error
 
 
 def run_of(checkpoint) -> str | None:
@@ -106,11 +104,11 @@ def training_state(runner) -> dict:
                 gradients[name] = [part.cpu() for part in parts] if is_first_process() else []
     waiting = [dict(best_score=float(hook.best_score), wait_count=hook.wait_count)
                for hook in runner.hooks if isinstance(hook, EarlyStoppingHook)]
-    return dict(loops=loops, gradients=gradients, early_stopping=waiting, samples=samples_of(runner.train_dataloader))
+    return dict(loops=loops, gradients=gradients, early_stopping=waiting, samples=len(runner.train_dataloader.dataset))
 
 
-def restore_training(runner, state: dict):
-    """Restore what `training_state` returned."""
+def restore_training(runner, state: dict, filename):
+    """Restore what `training_state` returned, from a file; warn if the number of images has changed."""
     processes, process = get_world_size(), get_rank()
     runner.train_loop.load_state_dict(state['loops'][min(process, len(state['loops']) - 1)])
     for name, parameter in _trained(runner):
@@ -121,31 +119,12 @@ def restore_training(runner, state: dict):
     hooks = [hook for hook in runner.hooks if isinstance(hook, EarlyStoppingHook)]
     for hook, waiting in zip(hooks, state['early_stopping'], strict=False):
         vars(hook).update(waiting)
-
-
-def states_of(schedulers):
-    """Return the states of schedulers: a list, or one for each of several optimizers by its name."""
-    if isinstance(schedulers, dict):
-        return {name: states_of(several) for name, several in schedulers.items()}
-    return [scheduler.state_dict() for scheduler in schedulers]
-
-
-def compare_data(runner, state: dict, filename):
-    """Warn if the number of images differs from the one in the checkpoint."""
-    before, now = state['samples'], samples_of(runner.train_dataloader)
-    if None not in (before, now) and before != now:
+    before, now = state['samples'], len(runner.train_dataloader.dataset)
+    if before != now:
         runner.logger.warning(
-            f'{filename} is from a run on {counted(before, "images")}, now there are {now:,}. The position in the data '
-            'means other images, so some may be repeated or skipped until the next pass; a schedule that counts '
-            'iterations keeps its length.')
-
-
-def samples_of(loader) -> int | None:
-    """Return the number of images of a data loader, or None if it is a stream of unknown length."""
-    try:
-        return len(loader.dataset)
-    except TypeError:
-        return None
+            f'{filename} is from a run on {before:,} images, now there are {now:,}. The position in the data means '
+            'other images, so some may be repeated or skipped until the next pass; a schedule that counts iterations '
+            'keeps its length.')
 
 
 def _trained(runner):

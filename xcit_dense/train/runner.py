@@ -1,38 +1,37 @@
 """mmengine's runner, with checkpoints that are read safely and loaded strictly."""
-import errno
+import copy
 import logging
+import re
 import time
 from contextlib import nullcontext
 from pathlib import Path
 
 import mmengine
 import torch
-from mmengine.device import get_device
 from mmengine.dist import get_world_size
 from mmengine.model import is_model_wrapper, revert_sync_batchnorm
+from mmengine.optim import OptimWrapperDict
 from mmengine.registry import RUNNERS
 from mmengine.runner import EpochBasedTrainLoop, Runner
 from mmengine.utils import apply_to
 from torch.utils.data import DataLoader
 
+from .._utils.files import atomic_write
 from .._utils.processes import is_first_process, run_on_first
 from .._utils.text import counted
-from ..compat.mmengine_private import OpenRunner
+from ..compat.internals import OpenRunner
 from ..config.check import check_paramwise
-from ..data.batches import predict_by_size
+from ..data.batches import predict_by_size, unwrapped
 from ..errors import CheckpointError, ConfigError, DataError
 from ..weights import fetch, read_checkpoint
 from ..weights.convert import from_plain, to_plain
-from . import resuming, sharding
+from . import resuming
 from .evaluation import complete_annotations
-from .hooks import base_rates_follow
-from .init_from import load_weights, way_without
-from .loaders import ResumableLoader, bind_workers, explain, named_errors
+from .hooks import step_together
+from .init_from import load_weights
+from .loaders import NamedErrors, ResumableLoader, bind_workers, explained
 from .startup import is_for_console, is_news
-from .work_dirs import claim_work_dir, dump_config, lock_work_dir, publish_config, write_checkpoint
-
-#: Write errors that name no file.
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+from .work_dirs import claim_work_dir, lock_work_dir, named_errors, publish_config
 
 
 @RUNNERS.register_module()
@@ -54,14 +53,8 @@ class DenseRunner(OpenRunner):
                                       'from these weights: --cfg-options load_from=FILE, without --resume.')
             changed = resuming.changed_settings(kwargs.get('cfg'), self._resumed['meta'].get('cfg'), load_from)
             randomness['seed'] = self._resumed['meta'].get('seed', randomness['seed'])  # before anything draws from it
-        try:
-            super().__init__(*args, resume=bool(resume), load_from=load_from, work_dir=work_dir, randomness=randomness,
-                             **kwargs)
-        except OSError as error:  # from the folders, the log and the config that mmengine writes
-            if error.errno not in _NO_ROOM and not str(error.filename).startswith(str(Path(work_dir).absolute())):
-                raise
-            raise CheckpointError(f'cannot write to the work dir {work_dir}: {error.strerror}. Free disk space, make '
-                                  'it writable, or give another --work-dir.') from error
+        super().__init__(*args, resume=bool(resume), load_from=load_from, work_dir=work_dir, randomness=randomness,
+                         **kwargs)
         if resume and changed:
             self.logger.warning(f'the run continues with settings that differ from before:\n{changed}')
 
@@ -77,32 +70,33 @@ class DenseRunner(OpenRunner):
     def dump_config(self):
         """Write the config next to the log; `train` copies it into the work dir, a test must not."""
         self._config_file = Path(self.log_dir, Path(self.cfg.filename or f'{self.timestamp}.py').name)
+        cfg = copy.deepcopy(self.cfg)
+        if cfg.get('resume') is True:
+            cfg.load_from = None
+        if cfg.get('resume'):  # other trainings with it begin anew
+            cfg.resume = False
         if is_first_process():
-            dump_config(self.cfg, self._config_file)
+            cfg.dump(self._config_file)
 
     def setup_env(self, env_cfg):
-        """Set up processes and random numbers; on CPUs join the process group here, as mmengine needs a GPU.
-
-        Raises:
-            ConfigError: There is no GPU, and the processes were not started by torch's launcher.
-        """
-        if self.distributed and not torch.cuda.is_available() and not torch.distributed.is_initialized():
-            if self.launcher != 'pytorch':
-                raise ConfigError(f'--launcher {self.launcher} needs GPUs, but torch finds none. On CPUs, start the '
-                                  'processes with python -m torch.distributed.run and give --launcher pytorch.')
+        """Set up processes and random numbers; on CPUs join the process group here, as mmengine needs a GPU."""
+        on_cpus = self.launcher == 'pytorch' and not torch.cuda.is_available()
+        if on_cpus and not torch.distributed.is_initialized():
             torch.distributed.init_process_group('gloo')
         super().setup_env(env_cfg)
 
     def wrap_model(self, model_wrapper_cfg, model):
         """Wrap the model for a distributed run; on CPUs without a device number and with plain batch norms.
 
-        A model to be sharded is not wrapped here: `train` shards it once it has its weights.
+        Raises:
+            ConfigError: The model is to be sharded.
         """
+        if re.search('FullySharded|DeepSpeed', str((model_wrapper_cfg or {}).get('type'))):
+            raise ConfigError('model_wrapper_cfg shards the model (FSDP, DeepSpeed), which DenseRunner does not do: '
+                              'remove it. To save memory where most is needed, in the activations, set '
+                              'model.backbone.with_cp=True')
         on_cpus = self.distributed and not torch.cuda.is_available() and not is_model_wrapper(model)
         model = predict_by_size(revert_sync_batchnorm(model) if on_cpus else model)
-        self._sharding = self.distributed and sharding.asks_for_sharding(model_wrapper_cfg)
-        if self._sharding:
-            return model.to(get_device())
         if on_cpus:
             defaults = dict(broadcast_buffers=False,
                             find_unused_parameters=self.cfg.get('find_unused_parameters', False))
@@ -116,10 +110,9 @@ class DenseRunner(OpenRunner):
             bind_workers(dataloader)
             return dataloader
         dataset = dataloader['dataset']
-        named = dict(type=named_errors, dataset=dataset, num_workers=dataloader.get('num_workers', 0),
-                     sampler=bool(dataloader.get('sampler') or dataloader.get('batch_sampler')))
+        named = dict(dataloader, dataset=dict(type=NamedErrors, dataset=dataset))
         try:
-            loader = Runner.build_dataloader({**dataloader, 'dataset': named}, seed, diff_rank_seed)
+            loader = Runner.build_dataloader(named, seed, diff_rank_seed)
         except ValueError as error:
             if 'need at least one array to concatenate' not in str(error) or not isinstance(dataset, dict):
                 raise
@@ -139,22 +132,24 @@ class DenseRunner(OpenRunner):
         """Build the optimizer.
 
         Raises:
-            ConfigError: A key for the learning rates or weight decays of some parameters matches no parameter.
+            ConfigError: A key for the learning rates or weight decays of some parameters matches no parameter, or
+                there are several optimizers.
         """
         check_paramwise(self.cfg, self.model)
         wrapper = super().build_optim_wrapper(optim_wrapper)
-        clips = getattr(wrapper, 'clip_func', None)
-        if sharding.is_sharded(self.model) and clips is torch.nn.utils.clip_grad_norm_:
-            # each process has only a part of every gradient
-            wrapper.clip_func = lambda parameters, **options: self.model.clip_grad_norm_(**options)
+        if isinstance(wrapper, OptimWrapperDict):
+            raise ConfigError('optim_wrapper has several optimizers (OptimWrapperDict), and DenseRunner trains with '
+                              "one. runner_type = 'Runner' in the config keeps mmengine's runner")
+        step_together(wrapper)
         return wrapper
 
     def scale_lr(self, optim_wrapper, auto_scale_lr=None):
         """Scale the learning rate linearly with the batch size, including the one in the log (``base_lr``)."""
-        if not (auto_scale_lr or {}).get('enable'):
-            return
-        with base_rates_follow(optim_wrapper):
-            super().scale_lr(optim_wrapper, auto_scale_lr)
+        super().scale_lr(optim_wrapper, auto_scale_lr)
+        base = optim_wrapper.base_param_settings
+        if base is not None and (auto_scale_lr or {}).get('enable'):
+            images = self.world_size * self.train_dataloader.batch_sampler.batch_size
+            base['lr'] *= images / auto_scale_lr['base_batch_size']
 
     def load_checkpoint(self, filename, map_location='cpu', strict=True, revise_keys=None):
         """Load the model's weights from a file.
@@ -181,11 +176,7 @@ class DenseRunner(OpenRunner):
             checkpoint['meta'] = {k: v for k, v in checkpoint['meta'].items() if k not in ('cfg', 'config')}
         if not starts:  # otherwise averages and the like may have other classes
             self.call_hook('after_load_checkpoint', checkpoint=checkpoint)
-        if sharding.is_sharded(self.model):  # it has its weights already
-            checkpoint['optimizer'] = sharding.own_optimizer_state(self.model, self.optim_wrapper,
-                                                                   checkpoint['optimizer'])
-        else:
-            load_weights(self, checkpoint, filename, starts)
+        load_weights(self, checkpoint, filename, starts)
         self.has_loaded = True
         return checkpoint
 
@@ -201,37 +192,23 @@ class DenseRunner(OpenRunner):
             resumed, weights = (self.loads_from, None) if self.resumes else (None, self.loads_from)
             if weights is not None:
                 # a missing file is an error before files of an earlier run are moved
-                path = fetch(str(weights), way_without(self.cfg, self._starts))
+                path = fetch(str(weights), 'To train without it, omit --init-from or load_from, or use --no-pretrained')
                 if Path(weights).is_dir():
                     self.loads_from = weights = str(path)
             run = resuming.run_of(self._resumed) if self._resumed else self._run
             self.notes = run_on_first(claim_work_dir, self.work_dir, resumed, run, weights)
             self.config_file = run_on_first(publish_config, self._config_file, self.work_dir)
-            if self._sharding:
-                self._shard()
             return super().train()
 
-    def _shard(self):
-        """Initialise and shard the model; mmengine's `train` would initialise the shards of each process by itself."""
-        self.init_weights()
-        if self.loads_from is not None:
-            checkpoint = self._resumed or read_checkpoint(fetch(str(self.loads_from)))
-            load_weights(self, checkpoint, self.loads_from, self._starts)
-            self.has_loaded = not self.resumes
-        self.model = predict_by_size(sharding.shard(self))
-
     def init_weights(self):
-        """Initialise the weights, unless the model has them already, or will have those of its checkpoint."""
-        if not (self.resumes or sharding.is_sharded(self.model)):
+        """Initialise the weights, unless the model will have those of its checkpoint."""
+        if not self.resumes:
             super().init_weights()
 
     def test(self):
         """Test; an unreadable image raises an error that names it, also with workers."""
-        try:
+        with explained('test_dataloader'):
             return super().test()
-        except RuntimeError as error:
-            explain(error, 'test_dataloader', self.test_dataloader)
-            raise
 
     def resume(self, filename, *args, **kwargs):
         """Continue from a checkpoint: mmengine's state, and the position in the data and random numbers."""
@@ -255,8 +232,7 @@ class DenseRunner(OpenRunner):
                                 f'{counted(len(state["loops"]) if state else 0, "processes")}, this run has '
                                 f'{get_world_size()}: it continues, but not exactly as without the stop.')
         if state is not None:
-            resuming.restore_training(self, state)
-            resuming.compare_data(self, state, filename)
+            resuming.restore_training(self, state, filename)
         elif isinstance(loop, EpochBasedTrainLoop) and isinstance(loop.dataloader, ResumableLoader):
             loop.dataloader.load_state_dict(dict(passes=self.epoch, batches=0))
 
@@ -271,11 +247,11 @@ class DenseRunner(OpenRunner):
             CheckpointError: It cannot be written; existing files do not change.
         """
         training = resuming.training_state(self) if save_optimizer and hasattr(self.train_loop, 'state_dict') else None
-        checkpoint = dict(state_dict=sharding.model_state(self.model))
+        checkpoint = dict(state_dict=unwrapped(self.model).state_dict())
         if save_optimizer:
-            checkpoint['optimizer'] = sharding.optimizer_state(self.model, self.optim_wrapper)
+            checkpoint['optimizer'] = self.optim_wrapper.state_dict()
         if save_param_scheduler and self.param_schedulers is not None:
-            checkpoint['param_schedulers'] = resuming.states_of(self.param_schedulers)
+            checkpoint['param_schedulers'] = [scheduler.state_dict() for scheduler in self.param_schedulers]
         if training:
             checkpoint['training'] = training
         run_on_first(self._write_checkpoint, checkpoint, Path(out_dir, filename), meta, by_epoch)
@@ -290,7 +266,8 @@ class DenseRunner(OpenRunner):
         checkpoint = dict(meta=meta, message_hub=self.message_hub.state_dict(), **checkpoint)
         self.call_hook('before_save_checkpoint', checkpoint=checkpoint)
         checkpoint = apply_to(checkpoint, lambda x: hasattr(x, 'cpu'), lambda x: x.cpu())
-        write_checkpoint(to_plain(checkpoint), path, torch.save)
+        with named_errors(path), atomic_write(path) as part, open(part, 'wb') as file:
+            torch.save(to_plain(checkpoint), file)
 
 
 def build_runner(cfg):

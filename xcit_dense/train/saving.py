@@ -10,7 +10,7 @@ from mmengine.registry import HOOKS, VISBACKENDS
 
 from .._utils.files import atomic_write
 from .._utils.processes import run_on_first
-from ..compat.mmengine_private import OpenCheckpointHook, OpenVisBackend, built_train_loop
+from ..compat.internals import OpenCheckpointHook, OpenVisBackend, built_train_loop
 from ..config.runner import refused_options
 from ..errors import CheckpointError, ConfigError
 from ..weights.files import NOTES, POINTER, Notes, write_notes

@@ -6,7 +6,7 @@ import sys
 import torch
 from mmengine.hooks import Hook
 from mmengine.logging import print_log
-from mmengine.optim import AmpOptimWrapper, OptimWrapperDict
+from mmengine.optim import AmpOptimWrapper
 from mmengine.registry import HOOKS
 from mmengine.runner import EpochBasedTrainLoop
 
@@ -14,15 +14,15 @@ from .. import __version__
 from .._utils.machine import describe_machine
 from .._utils.processes import is_first_process
 from .._utils.text import counted, first_line
-from ..compat.mmengine_private import accumulated_steps
+from ..compat.internals import accumulated_steps
 from ..config.check import check_schedule
 from ..config.fit import Look, describe_fit, look
-from ..data.batches import is_sharded, unwrapped
+from ..data.batches import unwrapped
 from ..models import XCiT, XCiTClassifier
 from ..weights.layouts import figures_of, size_title
 from ..weights.zoo import PREFIX, WEIGHTS
 from .hooks import Bfloat16OptimWrapper, CompileHook
-from .resuming import kept_random_state, samples_of
+from .resuming import kept_random_state
 
 #: With fewer images, published weights usually are better than random ones.
 _FEW = 1000
@@ -39,9 +39,8 @@ class StartupHook(Hook):
         """Log the block, and problems of the schedule."""
         if not is_first_process():
             return
-        length = None if samples_of(runner.train_dataloader) is None else len(runner.train_dataloader)
-        # the schedule of a resumed run cannot be changed
-        if runner.iter == 0 and length is not None:
+        length = len(runner.train_dataloader)
+        if runner.iter == 0:  # the schedule of a resumed run cannot be changed
             check_schedule(runner.cfg, length)
         try:
             size = _batch_size(runner)
@@ -63,19 +62,18 @@ def describe_run(runner, facts=None) -> str:
         runner: A runner whose training has begun, with optimizer, loops and weights.
         facts: Texts on the data by their names, as `xcit_dense.config.fit.describe_fit` returns them.
     """
-    model, wrapper = unwrapped(runner.model), runner.optim_wrapper
-    wrappers = dict(wrapper.items()) if isinstance(wrapper, OptimWrapperDict) else {'': wrapper}
+    model = unwrapped(runner.model)
     lines = {
         'versions': versions(runner),
         'device': f'{describe_machine()["device"]}; {counted(runner.world_size, "processes")}',
-        'precision': _precision(wrappers, model),
+        'precision': _precision(runner.optim_wrapper, model),
         'compile': ('the whole model' if runner.cfg.get('compile') else 'blocks of the backbone' if any(
             isinstance(hook, CompileHook) for hook in runner.hooks) else 'nothing'
             + '; with few images on a GPU --compile is faster' * torch.cuda.is_available()),
         'model': f'{type(model).__name__} with {type(getattr(model, "backbone", model)).__name__}',
-        'parameters': _parameters(runner, wrappers, model),
+        'parameters': _parameters(runner, model),
         'weights': _weights(runner, model),
-        **_steps(runner, wrappers),
+        **_steps(runner),
         'schedule': _schedule(runner),
         **({'length': runner.cfg.timed[0]['why']} if runner.cfg.get('timed') else {}),
         'training data': _data(runner.train_dataloader),
@@ -98,8 +96,7 @@ def versions(runner) -> str:
         f'{name} {sys.modules[name].__version__}' for name in names if hasattr(sys.modules.get(name), '__version__'))])
 
 
-def _precision(wrappers, model):
-    wrapper = next(iter(wrappers.values()))
+def _precision(wrapper, model):
     if isinstance(wrapper, (AmpOptimWrapper, Bfloat16OptimWrapper)):
         return f'mixed: {str(wrapper.cast_dtype or torch.float16).removeprefix("torch.")} and float32'
     kinds = sorted({str(p.dtype).removeprefix('torch.') for p in model.parameters()})
@@ -107,14 +104,13 @@ def _precision(wrappers, model):
     return ', '.join(kinds) + (', matrix products in TF32' if tf32 else '')
 
 
-def _parameters(runner, wrappers, model):
-    groups = [group for wrapper in wrappers.values() for group in wrapper.optimizer.param_groups]
+def _parameters(runner, model):
+    groups = runner.optim_wrapper.optimizer.param_groups
     decayed = sum(p.numel() for g in groups if g.get('weight_decay') for p in g['params'] if p.requires_grad)
     trained = sum(p.numel() for g in groups for p in g['params'] if p.requires_grad)
     total = sum(p.numel() for p in model.parameters())
-    text = (f'{total:,}: {trained:,} trained, {decayed:,} of them with weight decay and {trained - decayed:,} without; '
+    return (f'{total:,}: {trained:,} trained, {decayed:,} of them with weight decay and {trained - decayed:,} without; '
             f'{total - trained:,} frozen')
-    return f'this process holds {text}' if is_sharded(runner.model) else text
 
 
 def _weights(runner, model):
@@ -138,7 +134,7 @@ def _published_for(runner, model):
         return ''
     size = size_title(figures_of(backbone.arch))
     name = f'{size}_{"384" if isinstance(backbone, XCiT) else "224"}_dist'  # as in the configs of this package
-    if name not in WEIGHTS or (samples_of(runner.train_dataloader) or _FEW) >= _FEW:
+    if name not in WEIGHTS or len(data) >= _FEW:
         return ''
     with kept_random_state(), torch.device('meta'):
         count = sum(p.numel() for p in XCiTClassifier(size).parameters())
@@ -148,45 +144,37 @@ def _published_for(runner, model):
 
 def _batch_size(runner):
     """Return the images in a batch of one process, or None if a user's batch sampler does not have the number."""
-    loader = runner.train_dataloader
-    size = loader.batch_size or getattr(loader.batch_sampler, 'batch_size', None)
-    return size if isinstance(size, int) else None
+    return getattr(runner.train_dataloader.batch_sampler, 'batch_size', None)
 
 
-def _steps(runner, wrappers):
+def _steps(runner):
     """Describe the batch and the learning rate."""
-    rates = []
-    for name, wrapper in wrappers.items():
-        own = sorted({group.get('initial_lr', group['lr']) for group in wrapper.optimizer.param_groups})
-        text = f'{own[0]:g}' if len(own) == 1 else f'{own[0]:g} to {own[-1]:g} by parameter'
-        rates.append(f'{name} {text}'.strip())
+    rates = sorted({group.get('initial_lr', group['lr']) for group in runner.optim_wrapper.optimizer.param_groups})
+    rate = f'{rates[0]:g}' if len(rates) == 1 else f'{rates[0]:g} to {rates[-1]:g} by parameter'
     size, scale = _batch_size(runner), runner.auto_scale_lr or {}
     if size is None:
-        return {'batch': 'size set by the batch sampler', 'learning rate': '; '.join(rates)}
+        return {'batch': 'size set by the batch sampler', 'learning rate': rate}
     images, base = size * runner.world_size, scale.get('base_batch_size')
-    accumulated = accumulated_steps(next(iter(wrappers.values())))
+    accumulated = accumulated_steps(runner.optim_wrapper)
     if scale.get('enable'):
-        rates.append(f'scaled by {images / base:g}: {counted(images, "images")} per batch, the config is for {base}')
+        rate += f'; scaled by {images / base:g}: {counted(images, "images")} per batch, the config is for {base}'
     elif base not in (None, images * accumulated):
-        rates.append(f'not scaled, although the config is for {counted(base, "images")} per step (--auto-scale-lr '
-                     'scales it)')
+        rate += (f'; not scaled, although the config is for {counted(base, "images")} per step (--auto-scale-lr scales '
+                 'it)')
     return {'batch': f'{counted(images * accumulated, "images")} per step ({size} per process x '
                      f'{counted(runner.world_size, "processes")} x {accumulated} accumulated)',
-            'learning rate': '; '.join(rates)}
+            'learning rate': rate}
 
 
 def _schedule(runner):
     loop, schedulers, unit = runner.train_loop, runner.param_schedulers or [], 'iterations'
-    if not hasattr(loop, 'max_iters'):  # a user's
-        return f'length set by {type(loop).__name__}'
     length = counted(loop.max_iters, unit)
     if isinstance(loop, EpochBasedTrainLoop):
         unit, length = 'epochs', (f'{counted(loop.max_epochs, "epochs")} of '
                                   f'{counted(len(loop.dataloader), "iterations")}, {loop.max_iters:,} in total')
-    elif (size := _batch_size(runner)) and (samples := samples_of(runner.train_dataloader)):
-        length += f', {loop.max_iters * size * runner.world_size / samples:.3g} times the data'
-    if isinstance(schedulers, dict):
-        schedulers = [part for parts in schedulers.values() for part in parts]
+    elif size := _batch_size(runner):
+        times = loop.max_iters * size * runner.world_size / len(runner.train_dataloader.dataset)
+        length += f', {times:.3g} times the data'
     interval = getattr(loop, 'val_interval', None) if runner.val_loop is not None else None
     validation = interval and f'validation every {counted(interval, unit)}'.replace('every 1 ', 'every ')
     return '; '.join((length, ', '.join(type(each).__name__ for each in schedulers) or 'a constant learning rate',
@@ -194,10 +182,10 @@ def _schedule(runner):
 
 
 def _data(loader):
-    dataset, samples = loader.dataset, samples_of(loader)
+    dataset = loader.dataset
     classes = (getattr(dataset, 'metainfo', None) or {}).get('classes')
     root = getattr(dataset, 'data_root', None)
-    return ('a stream of images' if samples is None else counted(samples, 'images')) + (
+    return counted(len(dataset), 'images') + (
         f' of {counted(len(classes), "classes")}' if classes else '') + ', after filtering' + (
         f', in {root}' if root else '')
 

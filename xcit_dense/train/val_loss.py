@@ -1,28 +1,22 @@
 """Losses on the validation data, beside the metrics."""
 import copy
-import logging
 import math
 from contextlib import contextmanager
 
 import torch
 from mmengine.dist import all_gather_object, get_dist_info
 from mmengine.hooks import Hook, LoggerHook
-from mmengine.logging import print_log
 from mmengine.registry import HOOKS
 from mmengine.runner import autocast
-from torch.utils.data import IterableDataset, Sampler
+from torch.utils.data import Sampler
 
 from .._utils.processes import is_first_process
-from .._utils.text import counted, first_line, listed
-from ..compat.mmengine_private import built_train_loop
+from .._utils.text import counted, first_line
+from ..compat.internals import built_train_loop
 from ..config.options import loss_dataloader
-from ..data.batches import is_sharded, split_by_size, unwrapped
-from ..errors import ConfigError
-from .loaders import explain, file_of
+from ..data.batches import split_by_size, unwrapped
+from .loaders import explained, file_of
 from .resuming import isolated_random_state
-
-#: Files that a warning names.
-_NAMED = 3
 
 
 @HOOKS.register_module()
@@ -32,7 +26,7 @@ class ValLossHook(Hook):
     They are means over all validation images, each of which counts once, also in several processes. The model is in
     eval mode and has the weights that are evaluated, nothing is augmented, and random numbers depend only on the image.
     The losses leave no trace in the training: neither in its random numbers, nor in buffers or other states of the
-    model. An image without losses is left out, with one warning.
+    model. An image without losses is left out, with a warning.
     """
 
     priority = 'HIGHEST'  # before hooks that log the metrics, or put other weights back
@@ -40,28 +34,6 @@ class ValLossHook(Hook):
     def __init__(self):
         self._loader = None
         self._batches = []  # the numbers of the images in each batch of all processes
-        self._has_warned = False
-
-    def before_train(self, runner):
-        """Compute the losses of the first batch: what cannot work is an error before the training starts.
-
-        Raises:
-            ConfigError: The model has no losses in eval mode, or the data no annotations.
-        """
-        self._build(runner)
-        indices = self._batches[0]
-        batch = self._loader.collate_fn([self._loader.dataset[index] for index in indices])
-        try:
-            with _apart(runner.model) as model:
-                terms = self._terms(runner, model, batch)
-        except Exception as error:  # of any type: models and heads may be users' classes
-            raise ConfigError(
-                f'--val-loss: the losses of {self._file(indices[0])} cannot be computed: {type(error).__name__}: '
-                f'{first_line(error)}. Validation images need annotations of the kind that the training uses, and '
-                'the model needs losses in eval mode. Otherwise omit --val-loss') from error
-        if not terms:
-            raise ConfigError(f'--val-loss: {type(unwrapped(runner.model)).__name__} returns no losses in eval mode. '
-                              'Omit --val-loss')
 
     def before_val_epoch(self, runner):
         """Drop the losses of the last validation: mmengine would log the mean over several validations."""
@@ -73,75 +45,49 @@ class ValLossHook(Hook):
         """Add the losses to the metrics."""
         if metrics is None:
             return
-        if self._loader is None:  # a validation without training
-            self._build(runner)
+        if self._loader is None:
+            config = dict(loss_dataloader(runner.cfg), sampler=dict(type='DefaultSampler', shuffle=False),
+                          batch_sampler=dict(type=_Batches))
+            self._loader = runner.build_dataloader(config, seed=0)
+            self._batches = self._loader.batch_sampler.all
         metrics.update({f'val/{name}': value for name, value in self._measure(runner).items()})
-
-    def _build(self, runner):
-        if isinstance(runner.val_dataloader.dataset, IterableDataset):
-            raise ConfigError(f'--val-loss: {type(runner.val_dataloader.dataset).__name__} is a stream, whose images '
-                              'cannot be read a second time in the same order. Omit --val-loss')
-        config = dict(loss_dataloader(runner.cfg), sampler=dict(type='DefaultSampler', shuffle=False),
-                      batch_sampler=dict(type=_Batches))
-        self._loader = runner.build_dataloader(config, seed=0)
-        self._batches = self._loader.batch_sampler.all
 
     def _measure(self, runner):
         """Return the means of the losses by name."""
         rank, world_size = get_dist_info()
         check = getattr(built_train_loop(runner), 'check_signals', lambda: None)
         interval = next((hook.interval for hook in runner.hooks if isinstance(hook, LoggerHook)), 50)
-        total, found, errors = len(self._loader), [], []
-        with _apart(runner.model) as model:
-            try:
-                for done, batch in enumerate(self._loader, 1):
-                    number = rank + (done - 1) * world_size
-                    try:
-                        # all processes compute together, also what does not count
-                        terms = self._terms(runner, model, batch, number)
-                        if number < len(self._batches):
-                            found.append((number, terms))
-                    except Exception as error:  # of any type, and the training goes on
-                        errors.append((number, f'{type(error).__name__}: {first_line(error)}'))
-                    if done % interval == 0 and is_first_process():
-                        runner.logger.info(f'Loss(val)  [{done}/{total}]')
-                    check()
-            except RuntimeError as error:
-                explain(error, 'val_dataloader', self._loader)
-                raise
-        found, errors = (sorted(sum(parts, [])) for parts in zip(*all_gather_object((found, errors)), strict=True))
-        self._warn(runner, found, errors)
+        total, found, failed = len(self._loader), [], []
+        with _apart(runner.model) as model, explained('val_dataloader'):
+            for done, batch in enumerate(self._loader, 1):
+                number = rank + (done - 1) * world_size
+                try:
+                    # all processes compute together, also what does not count
+                    terms = self._terms(runner, model, batch, number)
+                    if number < len(self._batches):
+                        found.append((number, terms))
+                except Exception as error:  # of any type, and the training goes on
+                    file = file_of(self._loader.dataset, self._batches[number % len(self._batches)][0])
+                    failed.append(f'{file}: {type(error).__name__}: {first_line(error)}')
+                if done % interval == 0 and is_first_process():
+                    runner.logger.info(f'Loss(val)  [{done}/{total}]')
+                check()
+        found, failed = (sum(parts, []) for parts in zip(*all_gather_object((found, failed)), strict=True))
+        if failed:
+            runner.logger.warning(f'{counted(len(failed), "batches")} without a validation loss, such as {failed[0]}')
         return _means([(len(self._batches[number]), terms) for number, terms in found]) or dict(loss=math.nan)
 
-    def _terms(self, runner, model, batch, number=0):
+    def _terms(self, runner, model, batch, number):
         """Return the losses of a batch by name, as means over its images, which may differ in size."""
         module = unwrapped(model)
         parts = split_by_size(model, batch)
-        # some heads and sharded models wait for the other processes: all compute equally often
+        # some heads wait for the other processes: all compute equally often
         repeated = parts[-1:] * (max(all_gather_object(len(parts))) - len(parts))
         with torch.no_grad(), isolated_random_state(0, number), autocast(
                 enabled=getattr(runner.val_loop, 'fp16', False)):
             torch.cuda.manual_seed(number)  # waits until there is a GPU
             losses = [_losses(model, module, part) for _, part in (*parts, *repeated)]
         return _means([(len(places), terms) for (places, _), terms in zip(parts, losses, strict=False)])
-
-    def _warn(self, runner, found, errors):
-        bad = [number for number, terms in found if not all(map(math.isfinite, terms.values()))]
-        if errors and not self._has_warned and is_first_process():
-            print_log(f'the validation loss misses {counted(len(errors), "batches")} of {len(self._batches):,}: '
-                      f'{self._files(number for number, _ in errors)}: {errors[0][1]}. The metrics are complete. This '
-                      'warning appears only once', logger='current', level=logging.WARNING)
-        if bad and is_first_process():
-            print_log(f'the validation loss after iteration {runner.iter} is not finite: {self._files(bad)}. The '
-                      'training continues', logger='current', level=logging.WARNING)
-        self._has_warned |= bool(errors)
-
-    def _files(self, numbers):
-        return listed([self._file(index) for number in numbers
-                       for index in self._batches[number % len(self._batches)]], _NAMED)
-
-    def _file(self, index):
-        return file_of(self._loader.dataset, index)
 
 
 class _Batches(Sampler):
@@ -166,11 +112,10 @@ class _Batches(Sampler):
 def _apart(model):
     """Context with a model in eval mode whose losses change neither the model nor any random numbers.
 
-    It is a copy that shares the parameters, as a few losses keep statistics. A sharded model cannot be copied.
+    It is a copy that shares the parameters, as a few losses keep statistics.
     """
-    if not is_sharded(model):
-        module = unwrapped(model)
-        model = copy.deepcopy(module, {id(parameter): parameter for parameter in module.parameters()})
+    module = unwrapped(model)
+    model = copy.deepcopy(module, {id(parameter): parameter for parameter in module.parameters()})
     with torch.random.fork_rng([torch.cuda.current_device()] if torch.cuda.is_available() else []), \
             isolated_random_state(0):
         yield model.eval()  # the loops set it to train before the next batch
@@ -182,14 +127,15 @@ def _losses(model, module, batch):
     _, terms = type(module).parse_losses(module, losses)  # the object's own stops at NaN
     terms = {name: torch.as_tensor(value).float() for name, value in terms.items() if 'loss' in name}
     if not terms.keys() - {'loss'} and 'loss' not in losses:
-        return {}
+        raise ValueError(f'{type(module).__name__} returns no losses in eval mode')
     return dict(zip(terms, torch.stack([value.cpu() for value in terms.values()]).tolist(), strict=True))
 
 
 def _means(found):
     """Return the means of losses by name; ``found`` has numbers of images and their losses."""
     images, names = sum(count for count, _ in found), dict.fromkeys(name for _, terms in found for name in terms)
-    return {name: _sum([count * terms.get(name, 0.) for count, terms in found]) / images for name in names}
+    # exact sums do not depend on the order
+    return {name: math.fsum(count * terms.get(name, 0.) for count, terms in found) / images for name in names}
 
 
 def _preprocessor(module):
@@ -201,8 +147,3 @@ def _preprocessor(module):
         if made.test_cfg:
             made.size, made.size_divisor = made.test_cfg.get('size'), made.test_cfg.get('size_divisor')
     return made
-
-
-def _sum(values):
-    """Return a sum that does not depend on the order."""
-    return math.fsum(values) if all(map(math.isfinite, values)) else sum(values)

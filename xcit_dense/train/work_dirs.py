@@ -1,5 +1,4 @@
 """Ownership of work dirs: each run has its own folder; a resumed run continues in its folder."""
-import copy
 import fcntl
 import logging
 import os
@@ -117,23 +116,13 @@ def claim_work_dir(work_dir, resumes=None, run=None, weights=None) -> Notes:
     if resumes is None and weights is not None and Path(weights).exists() and is_checkpoint_of(work_dir, weights):
         raise ConfigError(f'this run starts from {weights}, which is in its own work dir, where its checkpoints would '
                           'replace the file. Give another --work-dir')
-    move_old_checkpoints(work_dir)
-    return Notes(uuid4().hex)
-
-
-def move_old_checkpoints(work_dir):
-    """Move the checkpoints of an earlier run into a subfolder, so that none is resumed by mistake.
-
-    Raises:
-        CheckpointError: The folder cannot be written to.
-    """
-    old = checkpoints_in(work_dir)
-    if old:
+    if old := checkpoints_in(work_dir):  # none of them must be resumed by mistake
         # if this is interrupted, the pointer must not name a moved file, and the notes must list those not yet moved
         pointer, notes = ([path] if (path := Path(work_dir, name)).is_file() else [] for name in (POINTER, NOTES))
         aside = move_aside(work_dir, [*pointer, *old, *notes])
         print_log(f'moved {counted(len(old), "checkpoints")} of an earlier run into {aside}', logger='current',
                   level=logging.WARNING)
+    return Notes(uuid4().hex)
 
 
 def keep_others(work_dir, name: str, notes: Notes):
@@ -179,14 +168,6 @@ def named_errors(path):
                               'another --work-dir.') from error
 
 
-def dump_config(cfg, file: Path):
-    """Write a config into the folder of a log; other trainings with it begin anew, even if this one was resumed."""
-    if cfg.get('resume'):
-        cfg = copy.deepcopy(cfg)
-        cfg.merge_from_dict(dict(resume=False, **dict(load_from=None) if cfg.resume is True else {}))
-    cfg.dump(file)
-
-
 def publish_config(file: Path, work_dir):
     """Copy the config of a training from next to its log into its work dir, unless it would replace a user's file.
 
@@ -207,13 +188,3 @@ def publish_config(file: Path, work_dir):
         print_log(f'{target} was not written by a training and is kept; the config of this one is {file}',
                   logger='current')
         return file
-
-
-def write_checkpoint(checkpoint, path, save):
-    """Write a checkpoint with ``save(checkpoint, file)``, completely or not at all.
-
-    Raises:
-        CheckpointError: The disk is full or read-only; no file was changed.
-    """
-    with named_errors(Path(path)) as path, atomic_write(path) as part, open(part, 'wb') as file:
-        save(checkpoint, file)

@@ -1,5 +1,6 @@
 """What a checkpoint holds: its models and which of them is meant, and what the run that wrote it recorded."""
 import ast
+from contextlib import suppress
 
 import torch
 
@@ -20,7 +21,6 @@ _AVERAGERS_COUNTERS = ('steps', 'n_averaged')
 
 #: The names by which a model can be chosen in every file that holds several, and what messages call it.
 SHORT_NAMES = dict(student='the student', teacher='the teacher', ema='the average of the weights')
-
 #: Maximum characters of a config that is read: enough for all classes of ImageNet, and parsed within seconds.
 _LONGEST = 2**22
 
@@ -98,8 +98,6 @@ class Models:
         names = self.names if len(self.states) > 1 else {}
         if which is None:
             container = next((name for name in self.states if holds_xcit(self.states[name])), next(iter(self.states)))
-        elif which in self.states:
-            container = which
         else:
             known = {**{name.lower(): name for name in self.states if name}, **names}
             if which.lower() not in known:
@@ -108,7 +106,10 @@ class Models:
             container = known[which.lower()]
         short = next((name for name in names if names[name] == container), None)
         title = f'{SHORT_NAMES[short]} of {source}' if short else str(source)
-        _check_dense(self.states[container], title)
+        odd = [name for name, value in self.states[container].items()
+               if value.layout != torch.strided or value.is_quantized or value.is_nested or value.is_meta]
+        if odd:  # loading and converting rely on it
+            raise CheckpointError(f'{title} holds tensors that are not dense tensors of numbers: {listed(odd)}')
         return self.states[container], title
 
 
@@ -158,13 +159,11 @@ def config_of_checkpoint(checkpoint) -> dict:
     found = {}
     try:
         for statement in ast.parse(text).body:
-            if isinstance(statement, ast.Assign) and all(isinstance(name, ast.Name) for name in statement.targets):
-                names = [name.id for name in statement.targets]
-                try:
-                    found.update(dict.fromkeys(names, ast.literal_eval(_Dicts().visit(statement.value))))
-                except (TypeError, ValueError):
-                    for name in names:  # its earlier value no longer holds
-                        found.pop(name, None)
+            if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+                name = statement.targets[0].id
+                found.pop(name, None)  # its earlier value no longer holds
+                with suppress(TypeError, ValueError):
+                    found[name] = ast.literal_eval(_Dicts().visit(statement.value))
     except (MemoryError, RecursionError, SyntaxError, ValueError):  # from ast: not a config, or made to break it
         return {}
     return found
@@ -189,24 +188,13 @@ class _Dicts(ast.NodeTransformer):
 
 def _average_of_run(checkpoint):
     """Return the container of the average in a file of mmengine, or None if it is not known."""
-    hooks = config_of_checkpoint(checkpoint).get('custom_hooks')
-    types = {type_name(hook.get('type')) for hook in hooks if isinstance(hook, dict)} if isinstance(
-        hooks, (list, tuple)) else set()
+    hooks = config_of_checkpoint(checkpoint).get('custom_hooks') or ()
+    types = {type_name(hook.get('type')) for hook in hooks if isinstance(hook, dict)}
     if 'AverageHook' in types:
         return 'ema_state_dict'
     if 'EMAHook' in types:
         return 'state_dict'
     return None if 'mmengine_version' in get_meta(checkpoint) else 'ema_state_dict'
-
-
-def _check_dense(state, source):
-    """Raise `CheckpointError` unless every tensor is dense, which loading and converting rely on."""
-    problems = [f'{name}: {kind}' for name, value in state.items() if (
-        kind := 'quantised' if value.is_quantized else 'nested' if value.is_nested else
-        'without data' if value.is_meta else 'sparse' if value.layout != torch.strided else '')]
-    if problems:
-        raise CheckpointError(f'{source} cannot be loaded: it holds tensors that are not dense ({listed(problems)}). '
-                              'Save them as dense tensors of a floating type.')
 
 
 def _is_state(value):
@@ -215,7 +203,7 @@ def _is_state(value):
 
 
 def _halves(container, state):
-    """Remove ``module.`` and separate teacher and student (distillation as in PaddlePaddle, `DINO`)."""
+    """Remove ``module.`` and separate teacher and student (`DINO`)."""
     if any(name.startswith('module.') for name in state):
         state = {n: v for n, v in state.items() if n not in _AVERAGERS_COUNTERS}
         # if a name exists with and without the prefix, the prefix stays, so that no tensor is lost

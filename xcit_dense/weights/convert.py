@@ -8,6 +8,7 @@ import json
 import logging
 import re
 from collections import OrderedDict
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 
@@ -17,11 +18,11 @@ from mmengine.logging import HistoryBuffer, print_log
 
 from .._utils.files import OwnFiles, atomic_write
 from .._utils.text import counted, listed
-from ..compat.mmengine_private import HISTORIES
+from ..compat.internals import HISTORIES
 from ..errors import CheckpointError
 from .contents import Models, get_dataset_meta, get_meta
 from .layouts import LAYOUTS, Contents, Layout, part_of, renamed
-from .read import META_KEY, import_safetensors, read_checkpoint
+from .read import META_KEY, read_checkpoint
 from .zoo import fetch
 
 #: The layouts that can be written.
@@ -66,11 +67,13 @@ def convert(source, out, target: str, which: str = None, overwrite: bool = False
             raise CheckpointError(f'{title} holds {contents}' + (
                 f'. Models of the file: {", ".join(models.titles)}' if len(models.states) > 1 else ''))
         layout = LAYOUTS[target]
-        state, left_out = from_official(contents.tensors, contents.rest, layout)
+        state, left_out = from_official(contents, layout)
         _write(out, state, layout, get_dataset_meta(checkpoint) if target == 'dense' else None)
         lines = [f'read {title}: {contents}']
         if left_out:
-            lines.append(f'left out, because the layout {target} cannot hold it: {_modules(left_out)} '
+            modules = dict.fromkeys(part if (part := part_of(name)) == 'projection head' else name.split('.')[0]
+                                    for name in left_out)
+            lines.append(f'left out, because the layout {target} cannot hold it: {", ".join(modules)} '
                          f'({counted(len(left_out), "tensors")})')
         return [*lines, f'wrote {out}: {layout.title}, {counted(len(state), "tensors")}']
 
@@ -100,52 +103,33 @@ def inspect(source) -> list:
     return lines + ([f'classes of the data: {len(classes)} ({listed(classes)})'] if classes else [])
 
 
-def from_official(tensors: dict, rest: dict, layout: Layout):
-    """Translate tensors from the authors' names.
-
-    Args:
-        tensors: XCiT's tensors by the authors' names.
-        rest: The rest of a whole model.
-        layout: The target.
-
-    Returns:
-        The tensors by the names of the layout, and the list of the names that it cannot hold.
-    """
-    kept = {n: v for n, v in tensors.items() if part_of(n) in ('backbone', *layout.holds)}
-    left_out = [n for n in tensors if n not in kept]
+def from_official(contents: Contents, layout: Layout):
+    """Return the tensors of a file by the names of a layout, and the list of the names that it cannot hold."""
+    kept = {n: v for n, v in contents.tensors.items() if part_of(n) in ('backbone', *layout.holds)}
+    heads = contents.heads if 'rest' in layout.holds else {}
+    left_out = [*(n for n in contents.tensors if n not in kept), *(n for n in contents.rest if n not in heads)]
     if layout.splits_qkv:
         kept = _split(kept)
     prefix = 'backbone.' if layout.in_whole_model else ''
-    state = {('' if n.startswith('head.') else prefix) + renamed(n, layout): v for n, v in kept.items()}
-    heads = {n: v for n, v in rest.items() if 'rest' in layout.holds and part_of(n) != 'projection head'}
-    return {**state, **heads}, [*left_out, *(n for n in rest if n not in heads)]
+    return {**{('' if n.startswith('head.') else prefix) + renamed(n, layout): v for n, v in kept.items()},
+            **heads}, left_out
 
 
 def _write(out, state, layout, dataset_meta):
+    meta = to_plain({'meta': {'dataset_meta': dataset_meta}}) if dataset_meta else {}
     try:
         with atomic_write(out) as part:
             if out.suffix == '.safetensors':
+                from safetensors.torch import save_file
                 # safetensors rejects tensors that share memory
                 own = {n: v.clone(memory_format=torch.contiguous_format) for n, v in state.items()}
                 # its metadata is text only
-                said = {META_KEY: json.dumps(dataset_meta, default=_list_of)} if dataset_meta else {}
-                import_safetensors().save_file(own, part, metadata={'format': 'pt', **said})
+                said = {META_KEY: json.dumps(meta['meta']['dataset_meta'])} if meta else {}
+                save_file(own, part, metadata={'format': 'pt', **said})
             else:
-                content = {layout.container: state} if layout.container else state
-                said = to_plain({'meta': {'dataset_meta': dataset_meta}}) if dataset_meta else {}
-                torch.save({**content, **said}, part)
-    except (OSError, RuntimeError, TypeError, ValueError) as error:  # RuntimeError: a full disk, from torch
+                torch.save({**({layout.container: state} if layout.container else state), **meta}, part)
+    except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:  # from torch for a full disk, too
         raise CheckpointError(f'cannot write {out}: {error}') from error
-
-
-def _list_of(value):
-    """Return arrays, tensors and sets as lists, for JSON."""
-    return value.tolist() if hasattr(value, 'tolist') else list(value)
-
-
-def _modules(names):
-    parts = (part if (part := part_of(name)) == 'projection head' else name.split('.')[0] for name in names)
-    return ', '.join(dict.fromkeys(parts))
 
 
 def _split(state):
@@ -177,13 +161,10 @@ def to_plain(checkpoint: dict) -> dict:
 def from_plain(value):
     """Undo `to_plain`. Plain values and checkpoints of other writers are returned as they are."""
     if isinstance(value, dict):
-        try:
-            if value.get(KIND) == 'history':
-                return HistoryBuffer(*(value[key].numpy() for key in HISTORIES), value['max_length'])
-            if value.get(KIND) == 'array':
-                return value['data'].numpy()
-        except (AttributeError, KeyError, TypeError):  # a dict of another writer that has this key
-            return value
+        if value.get(KIND) == 'history':
+            return HistoryBuffer(*(value[key].numpy() for key in HISTORIES), value['max_length'])
+        if value.get(KIND) == 'array':
+            return value['data'].numpy()
         for key, item in value.items():  # in place, to stay an OrderedDict
             value[key] = from_plain(item)
     elif type(value) in (list, tuple):
@@ -202,8 +183,11 @@ def _plain(value, name):
     if isinstance(value, HistoryBuffer):
         numbers = {key: torch.from_numpy(np.array(vars(value)[key])) for key in HISTORIES}
         return {KIND: 'history', **numbers, 'max_length': value.max_length}
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist(), name) if name.startswith('meta.') else _plain_array(value)
+    if isinstance(value, np.ndarray) and name.startswith('meta.'):
+        return _plain(value.tolist(), name)
+    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):  # its mask would be lost
+        with suppress(TypeError):  # of text or objects
+            return {KIND: 'array', 'data': torch.from_numpy(value.astype(value.dtype.newbyteorder('=')))}
     if isinstance(value, (set, frozenset)) and name.startswith('meta.'):
         return _plain(sorted(value, key=str), name)
     if isinstance(value, dict):
@@ -217,15 +201,6 @@ def _plain(value, name):
         if isinstance(value, base):
             return base.__new__(base, value)
     raise _Unknown(type(value))
-
-
-def _plain_array(value):
-    if isinstance(value, np.ma.MaskedArray):  # the mask would be lost
-        raise _Unknown(type(value))
-    try:
-        return {KIND: 'array', 'data': torch.from_numpy(value.astype(value.dtype.newbyteorder('=')))}
-    except TypeError:  # of text or objects
-        raise _Unknown(type(value)) from None
 
 
 def _plain_dict(value, prefix):

@@ -17,7 +17,7 @@ from ..errors import CheckpointError
 _OLD_TORCH = b'\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.'
 
 #: The kinds of file that `xcit_dense.weights.read_checkpoint` reads.
-CHECKPOINT_KINDS = ('torch', 'safetensors', 'pickle')
+CHECKPOINT_KINDS = ('torch', 'safetensors')
 #: The file of a work dir that names its newest checkpoint; the name is mmengine's.
 POINTER = 'last_checkpoint'
 #: The file of a work dir that holds the `Notes` of its run.
@@ -43,7 +43,7 @@ def kind_of_file(path) -> str:
     if head.startswith(_OLD_TORCH):
         return 'torch'
     if head.startswith(b'\x80'):
-        return 'pickle'
+        return 'a pickle that torch did not write'
     # enough to tell a web page or a pointer of Git LFS
     return f'a file that begins with {head[:40]!r}' if head else 'an empty file'
 
@@ -101,15 +101,13 @@ def checkpoints_in(work_dir) -> list:
     """Return the paths of the checkpoints of a work dir, the best ones too, by name.
 
     They are the files that the run noted and the one that the pointer names. For runs of plain mmengine, which notes
-    nothing, all files are added that end in ``.pth`` or in the suffix of the file that the pointer names.
+    nothing, all files are added that end in ``.pth``.
     """
-    folder, notes, (name, pointed) = Path(work_dir), read_notes(work_dir), _pointed(work_dir)
+    folder, notes, pointed = Path(work_dir), read_notes(work_dir), _pointed(work_dir)
     found = {folder / name for name in (*notes.checkpoints, *notes.best)} if notes else set()
     if pointed:
         found.add(pointed)
-    suffixes = {'.pth', Path(name).suffix} - {''}
-    if folder.is_dir():
-        found.update(path for path in folder.iterdir() if path.suffix in suffixes)
+    found.update(folder.glob('*.pth'))
     return sorted(path for path in found if path.is_file())
 
 
@@ -137,7 +135,7 @@ def newest_checkpoint(work_dir, to_resume: bool = False) -> Path:
     Raises:
         CheckpointError: There is none.
     """
-    notes, (name, pointed) = read_notes(work_dir), _pointed(work_dir)
+    notes, pointed = read_notes(work_dir), _pointed(work_dir)
     noted = {Path(work_dir, name) for name in notes.checkpoints} if notes else set()
 
     def is_best(path):
@@ -146,9 +144,6 @@ def newest_checkpoint(work_dir, to_resume: bool = False) -> Path:
     files = [path for path in checkpoints_in(work_dir) if not (to_resume and is_best(path))]
     # best checkpoints repeat older ones, whatever their file times are
     files.sort(key=lambda path: (path == pointed, not is_best(path), path.stat().st_mtime_ns), reverse=True)
-    if name and pointed is None:
-        print_log(f'{Path(work_dir, POINTER)} names {name}, which does not exist', logger='current',
-                  level=logging.WARNING)
     for path in files:
         wrong = damage(path)
         if wrong is None:
@@ -183,10 +178,9 @@ def best_checkpoint(work_dir) -> Path:
 
 
 def _pointed(work_dir):
-    """Return the name in the pointer of a work dir, and its file if that exists; the folder may have been moved."""
+    """Return the file that the pointer of a work dir names, whose folder may have been moved; None if there is none."""
     try:
-        name = os.path.basename(Path(work_dir, POINTER).read_text(errors='replace').strip())
+        path = Path(work_dir, os.path.basename(Path(work_dir, POINTER).read_text(errors='replace').strip()))
     except OSError:
-        return '', None
-    path = Path(work_dir, name)  # unlike Path.is_file, os.path.isfile accepts any name
-    return name, path if name != POINTER and os.path.isfile(path) else None
+        return None
+    return path if path.name != POINTER and os.path.isfile(path) else None  # unlike Path.is_file, it accepts any name

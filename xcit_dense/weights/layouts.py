@@ -11,13 +11,13 @@ from .._utils.text import counted
 from ..archs import Arch, arch_names, get_arch
 from ..errors import CheckpointError
 
-_BACKBONE = re.compile(r'(patch_embed|pos_embeder|blocks)\.')
-_CLASSIFIER = re.compile(r'(cls_token$|cls_attn_blocks\.|norm\.|head\.(weight|bias)$)')
-_PYRAMID = re.compile(r'fpn[1-4]\.')
-_PROJECTION = re.compile(r'(head\.(mlp|last_layer)\.|centre$)')
+#: How the names of each part begin, in the authors' layout.
+_PARTS = {'backbone': re.compile(r'(patch_embed|pos_embeder|blocks)\.'),
+          'classifier': re.compile(r'(cls_token$|cls_attn_blocks\.|norm\.|head\.(weight|bias)$)'),
+          'pyramid': re.compile(r'fpn[1-4]\.'),
+          'projection head': re.compile(r'(head\.(mlp|last_layer)\.|centre$)')}
 _ANY_XCIT = re.compile(r'(|.*\.)(blocks|xca_layers)\.\d+\.attn\.temperature$')
 _QKV = re.compile(r'(cls_attn_blocks\.\d+\.attn)\.([qkv])\.(weight|bias)$')
-_LINEAR = re.compile(r'(.*\.(qkv|attn\.proj|fc1|fc2)|head)\.weight$')
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,6 @@ class Layout:
         in_whole_model: Whether the backbone's names begin with ``backbone.``; the classifier's ``head.`` does not.
         holds: Which parts it can hold in addition to the backbone: classifier, pyramid, rest (neck and heads).
         splits_qkv: Whether class attention has separate q, k and v.
-        transposes: Whether the weights of linear layers are transposed.
     """
     title: str
     names: tuple = ()
@@ -39,7 +38,6 @@ class Layout:
     in_whole_model: bool = False
     holds: tuple = ('classifier', )
     splits_qkv: bool = False
-    transposes: bool = False
 
 
 LAYOUTS = {
@@ -56,9 +54,6 @@ LAYOUTS = {
                ('.local_mp.conv1.', '.local_mp.conv1.conv.'), ('.local_mp.conv2.', '.local_mp.conv2.conv.'),
                ('.local_mp.bn.', '.local_mp.conv1.bn.'),
                ('.mlp.fc1.', '.ffn.layers.0.0.'), ('.mlp.fc2.', '.ffn.layers.1.'), ('.head.', '.head.fc.'))),
-    'PASSL': Layout(
-        "weights in PASSL's layout", in_whole_model=True, transposes=True,
-        names=(('.head.', '.head.fc_cls.'), ('.running_mean.', '._mean.'), ('.running_var.', '._variance.'))),
 }
 
 
@@ -69,11 +64,7 @@ def part_of(name: str) -> str:
         ``backbone``, ``classifier``, ``pyramid``, ``projection head`` (DINO's, with the centre of its outputs), or
         ``rest`` for everything that is not part of XCiT.
     """
-    for part, pattern in (('backbone', _BACKBONE), ('classifier', _CLASSIFIER), ('pyramid', _PYRAMID),
-                          ('projection head', _PROJECTION)):
-        if pattern.match(name):
-            return part
-    return 'rest'
+    return next((part for part, pattern in _PARTS.items() if pattern.match(name)), 'rest')
 
 
 def holds_xcit(state: dict) -> bool:
@@ -113,26 +104,19 @@ class Contents:
             source: The file, for messages.
 
         Raises:
-            CheckpointError: A query, key or value of class attention is missing, two tensors have the same name in the
-                authors' layout, or there are several XCiT models.
+            CheckpointError: A query, key or value of class attention is missing, or there are several XCiT models.
         """
         if not holds_xcit(state):
             return cls(None, {}, state)
-        try:
-            prefix = _prefix(state)
-            inside = {n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)}
-            rest = {n: v for n, v in state.items() if not n.startswith(prefix)}
-            title = _recognise(inside)
-            layout = LAYOUTS[title]
-            for name in [n for n in rest
-                         if (new := renamed(n, layout, back=True)) != n and part_of(new) == 'classifier']:
-                inside[name] = rest.pop(name)
-            inside = _all_renamed(inside, layout)
-            if layout.transposes:  # by name: the square ones have the same shape both ways
-                inside = {n: v.t().contiguous() if _LINEAR.match(n) and v.dim() == 2 else v for n, v in inside.items()}
-            return cls(title, _joined(inside) if layout.splits_qkv else inside, rest)
-        except ValueError as error:
-            raise CheckpointError(f'{source} {error}') from error
+        prefix = _prefix(state, source)
+        inside = {n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)}
+        rest = {n: v for n, v in state.items() if not n.startswith(prefix)}
+        title = _recognise(inside)
+        layout = LAYOUTS[title]
+        for name in [n for n in rest if (new := renamed(n, layout, back=True)) != n and part_of(new) == 'classifier']:
+            inside[name] = rest.pop(name)
+        inside = {renamed(name, layout, back=True): value for name, value in inside.items()}
+        return cls(title, _joined(inside, source) if layout.splits_qkv else inside, rest)
 
     @property
     def size(self) -> str:
@@ -148,9 +132,9 @@ class Contents:
             CheckpointError: There is no complete backbone.
         """
         try:
-            embed_dims = self.tensors['blocks.0.mlp.fc1.weight'].shape[1]
+            hidden, embed_dims = self.tensors['blocks.0.mlp.fc1.weight'].shape
             found = Arch(embed_dims=embed_dims, depth=self._depth, num_heads=self._length('blocks.0.attn.temperature'),
-                         patch_size=self._patch_size, mlp_ratio=self._length('blocks.0.mlp.fc1.weight') / embed_dims,
+                         patch_size=self._patch_size, mlp_ratio=hidden / embed_dims,
                          qkv_bias='blocks.0.attn.qkv.bias' in self.tensors)
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise CheckpointError(f'{self} is not a complete backbone: {error}') from error
@@ -215,7 +199,7 @@ def size_title(figures: tuple) -> str:
                 '({} channels, {} blocks, {} heads, patch {})'.format(*figures))
 
 
-def _prefix(state):
+def _prefix(state, source):
     """Return what the names of XCiT's tensors begin with."""
     found = sorted({match[1] for match in map(_ANY_XCIT.match, state) if match})
     if len(found) == 1:
@@ -223,42 +207,27 @@ def _prefix(state):
     for usual in ('backbone.', ''):
         if usual in found:
             return usual
-    raise ValueError(f'holds several XCiT models, with the prefixes {", ".join(found)}. Choose one with the prefix of '
-                     f"init_cfg: dict(type='Pretrained', checkpoint=..., prefix='{found[0]}')")
+    raise CheckpointError(f'{source} holds several XCiT models, with the prefixes {", ".join(found)}. Choose one with '
+                          f"the prefix of init_cfg: dict(type='Pretrained', checkpoint=..., prefix='{found[0]}')")
 
 
 def _recognise(state):
     if any(name.startswith('xca_layers.') for name in state):
         return 'mmpretrain'
-    if any(name.endswith('._mean') for name in state):
-        return 'PASSL'
     if any(name.startswith('pos_embed.') or _QKV.match(name) for name in state):
         return 'timm'
     return 'official' if any(part_of(name) == 'classifier' for name in state) else 'dense'
 
 
-def _all_renamed(state, layout):
-    """Return tensors by the authors' names."""
-    old_names = {}
-    for name in state:
-        new = renamed(name, layout, back=True)
-        if new in old_names:
-            raise ValueError(f'is damaged: it holds {old_names[new]} and {name}, which are the same tensor ({new})')
-        old_names[new] = name
-    return {new: state[name] for new, name in old_names.items()}
-
-
-def _joined(state):
+def _joined(state, source):
     """Put q, k and v of class attention into one tensor each."""
     joined = {}
     for name, value in state.items():
-        match = _QKV.match(name)
-        whole = f'{match[1]}.qkv.{match[3]}' if match else name
-        if not match:
+        if not (match := _QKV.match(name)):
             joined[name] = value
-        elif whole not in joined:
-            thirds = [state.get(f'{match[1]}.{third}.{match[3]}') for third in 'qkv']
-            if any(third is None or third.shape != value.shape for third in thirds):
-                raise ValueError(f'is damaged: q, k and v of {match[1]} must be three tensors of the same shape')
-            joined[whole] = torch.cat(thirds)
+            continue
+        thirds = [state.get(f'{match[1]}.{third}.{match[3]}') for third in 'qkv']
+        if any(third is None or third.shape != value.shape for third in thirds):
+            raise CheckpointError(f'{source} is damaged: q, k and v of {match[1]} must be three tensors of one shape')
+        joined[f'{match[1]}.qkv.{match[3]}'] = torch.cat(thirds)
     return joined

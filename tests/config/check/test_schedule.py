@@ -43,7 +43,7 @@ def test_every_config_fits_and_dumps_the_same(name, warning, tmp_path):
 @pytest.mark.parametrize('name, options, words', [
     (RETINA, {'train_cfg.max_epochs': 12}, '1 (MultiStepLR) ... [27, 33] ... beyond ... 12 epochs ... --cfg-options '
      '... param_scheduler.1.end=12 param_scheduler.1.milestones="[9,11]"'),
-    (RETINA, {'train_cfg.max_epochs': 72}, '1 (MultiStepLR) ... ends at 36 ... 72 epochs ... --cfg-options ... '
+    (RETINA, {'train_cfg.max_epochs': 72}, '1 (MultiStepLR) ... ends at 36, before ... 72 epochs ... --cfg-options ... '
      'param_scheduler.1.end=72 param_scheduler.1.milestones="[54,66]"'),
     (RETINA, {'param_scheduler': [dict(type='MultiStepLR', milestones=[60, 90])]}, '0 (MultiStepLR) ... [60, 90] ... '
      'beyond ... 36 epochs ... --cfg-options ... param_scheduler.0.milestones="[22,32]"'),
@@ -106,7 +106,7 @@ def test_ends_beyond_and_before_the_end_of_the_run(length, epochs, warning):
     at = length * 9 // 10
     for end, early in ((at - 1, True), (at, False), (at + 1, False), (length, False)):
         text = warning(length, epochs, dict(type='PolyLR', end=end))
-        assert (f'ends at {end} of {length} ' in text) == bool(text) == early, (end, text)
+        assert (f'ends at {end}, before the end of the run of {length} ' in text) == bool(text) == early, (end, text)
     # the last of several counts, and a warm-up may end anywhere
     assert not warning(length, epochs, dict(type='PolyLR', end=1), dict(type='CosineAnnealingLR', begin=1, end=length))
     assert not warning(length, epochs, dict(type='LinearLR', end=1))
@@ -119,7 +119,7 @@ def test_the_unit_of_a_scheduler_and_that_of_the_run(warning):
         part = dict(type='LinearLR', by_epoch=False, end=end)
         text = warning(10, True, part, epoch_length=4)
         assert bool(text) == beyond and not warning(10, True, part)
-        assert not beyond or f'param_scheduler.0 (LinearLR) ends at iteration {end}, beyond the run of 40 ' in text
+        assert not beyond or f'param_scheduler.0 (LinearLR) ends at {end}, beyond the run of 40 iterations' in text
         assert not beyond or '--cfg-options param_scheduler.0.end=40' in text
     text = warning(100, False, dict(type='MultiStepLR', by_epoch=True, milestones=[5]))
     assert 'counts epochs, but this run counts iterations' in text and 'param_scheduler.0.by_epoch=False' in text

@@ -1,7 +1,7 @@
 """Names at the top level of a config: misspelt ones, names of version 2, and variables that reach nothing."""
 import pytest
 
-from helpers.paths import SMALL_SEG_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.paths import SMALL_SEG_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.check import check_config
 from xcit_dense.config.check.top_level import check_top_level, find_new_keys, named
 from xcit_dense.config.loading import load_config, read_config
@@ -36,19 +36,6 @@ def test_keys_of_version_2_name_their_place(own, hints):
     check_config(load_config(own('\n'.join([*lines, 'optim_wrapper = dict(accumulative_counts=1)']))))
     assert names_of(hints) == [name for name, _ in VERSION_2]
     assert all('version 2' in line and place in line for line, (_, place) in zip(hints, VERSION_2, strict=True))
-
-
-def test_variables_that_stand_elsewhere_too_are_no_keys(hints):
-    """An ``optimizer`` that is also in ``optim_wrapper``, as the base wrote it, is no finding; another one is."""
-    cfg = load_config(TINY_CONFIG)
-    cfg.optimizer = dict(cfg.optim_wrapper.optimizer)
-    cfg.seed, cfg.randomness = 5, dict(seed=5, deterministic=False)
-    cfg.data = [dict(type='A'), dict(type='B')]
-    cfg.my_lists = [1, [dict(inner=[dict(type='A'), dict(type='B')])]]
-    assert not check_top_level(cfg)
-    cfg.optimizer.lr = 0.5
-    check_config(cfg)
-    assert names_of(hints) == ['optimizer']
 
 
 def test_the_configs_in_the_folder_of_a_run_have_no_findings(trained_segmentor, hints):

@@ -51,12 +51,12 @@ def test_fitted_anchors_fit():
     for box in ((9, 9), (12, 24), (60, 20), (300, 280)):
         boxes = np.array(box) * np.exp(np.random.default_rng(0).normal(scale=0.15, size=(500, 2)))
         found = fit_anchors(boxes, dict(RPN, scales=[40]))
-        assert np.median(best_ious(boxes, found.shapes)) > 0.75, box
-        assert len(found.arguments['scales']) * len(found.arguments['ratios']) <= 9
-        assert fit_anchors(boxes, dict(RPN, **found.arguments)) is None
+        assert np.median(best_ious(boxes, found[1])) > 0.75, box
+        assert len(found[0]['scales']) * len(found[0]['ratios']) <= 9
+        assert fit_anchors(boxes, dict(RPN, **found[0])) is None
     retina = dict(type='mmdet.AnchorGenerator', octave_base_scale=4, scales_per_octave=3, ratios=[1.0],
                   strides=[(8, 8), (16, 16)])
-    assert fit_anchors(np.full((50, 2), 9.), retina).arguments['octave_base_scale'] < 2
+    assert fit_anchors(np.full((50, 2), 9.), retina)[0]['octave_base_scale'] < 2
     for other in (dict(RPN, type='YOLOAnchorGenerator'), dict(RPN, base_sizes=[3, 4, 5, 6, 7]), dict(strides=[4])):
         assert fit_anchors(np.full((50, 2), 9.), other) is None
 

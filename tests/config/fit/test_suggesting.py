@@ -1,5 +1,6 @@
 """Configs that fit the data: they can be read, their changes take effect, and nothing else changes."""
 import ast
+import re
 
 import pytest
 from mmengine.config import Config
@@ -8,8 +9,7 @@ from helpers.boxes import RETINA, SEG, band, config_for, write_boxes, write_maps
 from helpers.paths import ROOT, SMALL_CONFIG, TINY_CLS_CONFIG
 from xcit_dense.config.check import check_config
 from xcit_dense.config.fit import look
-from xcit_dense.config.fit.fitting import fit, fit_length
-from xcit_dense.config.fit.suggesting import suggest, write_config
+from xcit_dense.config.fit.fitting import fit, fit_length, suggest, write_config
 from xcit_dense.config.length import shorten_warm_up
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.settings import Settings
@@ -45,7 +45,6 @@ def test_many_small_objects(tmp_path):
     scales = {step.scale for loader in (cfg.train_dataloader, cfg.val_dataloader, cfg.test_dataloader)
               for step in loader.dataset.pipeline if step.type == 'Resize'}
     (scale, ), model = scales, cfg.model
-    assert 'requested' not in text
     assert scale[0] == scale[1] and 448 <= scale[0] <= 512
     assert model.test_cfg.rcnn.max_per_img > 90 and model.test_cfg.rpn.max_per_img > 180
     assert model.train_cfg.rpn_proposal.nms_pre >= model.train_cfg.rpn_proposal.max_per_img > 180
@@ -62,6 +61,7 @@ def test_many_small_objects(tmp_path):
     values = {line.partition('=')[0].strip() for line in text.splitlines() if '=' in line}
     comments = [line.strip() for line in text.splitlines() if line.strip().startswith('#')]
     assert {'scales', 'max_per_img', 'max_epochs', 'batch_size', 'lr'} <= values and len(comments) >= 7
+    assert '# train_dataloader.batch_size  8 -> 2  (larger images' in text
 
 
 def test_a_detector_of_one_stage(tmp_path):
@@ -121,7 +121,7 @@ def test_thin_classes_of_label_maps(tmp_path):
 
 
 def test_what_a_user_asks_for_stays_and_is_written(tmp_path):
-    """As the options change the config; the text repeats all of it, and marks what was requested."""
+    """As the options change the config; the text repeats all of it."""
     options = dict(train_dataloader__batch_size=4, train_cfg__max_epochs=9)
     settings = Settings(batch_size=4, epochs=9, image_size=192, lr=1e-3)
     _, cfg = suggested(tmp_path, NUCLEI, settings=settings, **options)
@@ -129,7 +129,7 @@ def test_what_a_user_asks_for_stays_and_is_written(tmp_path):
     assert cfg.test_dataloader.dataset.pipeline[1].scale == (192, 192)
     assert cfg.model.rpn_head.anchor_generator.scales[0] < 3
     text, _ = suggested(tmp_path, NUCLEI, settings=Settings(lr=0.5), optim_wrapper__optimizer__lr=0.5)
-    assert '# as requested\n        lr=0.5' in text and text.count('requested') == 1
+    assert 'lr=0.5' in text
 
 
 def written(tmp_path, name, root, settings):
@@ -167,7 +167,7 @@ def test_rates_for_random_weights_alone_rise(tmp_path):
     root = write_boxes(tmp_path / 'data', *NUCLEI)
     for start in (dict(init_from='x.pth'), dict(cfg_options=dict(load_from='x.pth')), {}):
         text = suggest(load_config(SMALL_CONFIG, data_root=str(root), **start), SMALL_CONFIG, 'the tests')
-        assert ('lr=' in text) == (not start)
+        assert bool(re.search(r'\blr=', text)) == (not start)
 
 
 def test_a_mixed_data_set_that_is_repeated(tmp_path):
@@ -209,13 +209,13 @@ def test_the_length_of_runs_that_count_iterations(before, epoch_length, after):
 
 
 def test_the_text_of_a_config(tmp_path):
-    changes = [('a.b.c', (1, ), 'why not'), ('a.b.d', [dict(x='y', z=None)], ''), ('a.f', dict(g=0.5), 'word ' * 40)]
-    text = write_config('/base.py', changes, 'title')
+    values = {'a.b.c': (1, ), 'a.b.d': [dict(x='y', z=None)], 'a.f': dict(g=0.5, _delete_=True)}
+    text = write_config('/base.py', values, ['title', 'word ' * 40])
     path = tmp_path / 'c.py'
     path.write_text(text.replace("_base_ = '/base.py'", ''))
     cfg = Config.fromfile(path)
-    assert (cfg.a.b.c, cfg.a.b.d, cfg.a.f) == ((1, ), [dict(x='y', z=None)], dict(g=0.5))
-    assert text.startswith("# title\n_base_ = '/base.py'\n") and '        # why not\n        c=(1,)' in text
+    assert (cfg.a.b.c, cfg.a.b.d, cfg.a.f) == ((1, ), [dict(x='y', z=None)], dict(g=0.5, _delete_=True))
+    assert text.startswith('# title\n# word') and "\n_base_ = '/base.py'\n" in text
     assert all(len(line) <= 120 for line in text.splitlines())
     with pytest.raises(ConfigError, match='plain|numbers'):
-        write_config('/base.py', [('a', [dict(type=dict)], '')], 'title')
+        write_config('/base.py', {'a': [dict(type=dict)]}, ['title'])

@@ -42,12 +42,9 @@ FAULTS = (
     ('image-unreadable', lambda f: (f / 'star/a.jpg').touch(), 'star/a.jpg cannot be read'),
     ('image-unreadable', lambda f: (f / 'star/a.jpg').write_bytes((f / 'star/star_0001.jpg').read_bytes()[:150]),
      'star/a.jpg cannot be read'),
-    ('image-cut-off', lambda f: (f / 'star/a.jpg').write_bytes((f / 'star/star_0001.jpg').read_bytes() + bytes(5000)),
-     'star/a.jpg has no end mark'),
     ('image-left-out', lambda f: (f / 'star/a.jpg').symlink_to('nowhere'), 'a broken link'),
     ('files-left-out', lambda f: [(f / f'star/{n}.gif').touch() for n in 'ab'], "2 files named *.gif; only .bmp"),
     ('files-left-out', lambda f: (f / 'star/x').touch(), '1 file without a suffix'),
-    ('files-left-out', lambda f: copy(f, 'star/star_0001.jpg', 'x.jpg'), '1 file next to the class folders'),
     ('class-empty', lambda f: (f / 'empty').mkdir(), 'train/empty has no image'),
     ('class-hidden', lambda f: (copy(f, 'star/star_0001.jpg', '.hid/a.png'), (f / 'star/star_0001.jpg').unlink()),
      'train/.hid is a hidden folder'),
@@ -85,11 +82,10 @@ def test_classes_whose_files_are_all_left_out(root, train):
 
 
 LINES = (
-    ('list-line', 'star.jpg', "not 'star.jpg'"), ('list-line', '', "not ''"), ('list-line', 'a.jpg x', "not 'x'"),
-    ('list-line', 'a.jpg\t3', 'a space'), ('list-line', 'a.jpg -1', '0 or more'),
+    ('list-line', 'star.jpg', "not 'star.jpg'"), ('list-line', '', "not ''"), ('list-line', 'a.jpg x', "not 'a.jpg x'"),
+    ('list-line', 'a.jpg\t3', 'a space'), ('list-line', 'a.jpg -1', 'a number from 0'),
     ('list-label', 'star/star_0001.jpg 5', '5; the labels of 5 classes are 0 to 4'),
     ('image-missing', 'star/none.jpg 3', 'star/none.jpg does not exist'),
-    ('image-outside', '../../train2017/000000000001.jpg 3', 'is outside'),
     ('image-two-classes', 'star/star_0002.jpg 1', "'disc' (star/star_0002.jpg)")
 )
 
@@ -157,7 +153,7 @@ def test_parts_of_one_data_set_are_not_compared_and_files_that_end_differently_n
         assert all(report.findings == [] for report in check_data_sets(cfg).values()), part
 
 
-def test_second_look_opens_nothing_and_huge_images_are_a_warning(root, monkeypatch):
+def test_second_look_opens_nothing_and_huge_images_are_taken(root, monkeypatch):
     """A validation data set with an empty folder is good too."""
     shutil.rmtree(root / 'classes/val/star')
     (root / 'classes/val/star').mkdir()
@@ -170,8 +166,8 @@ def test_second_look_opens_nothing_and_huge_images_are_a_warning(root, monkeypat
     assert [report.images for report in again.values()] == [report.images for report in first.values()]
     assert len(again['train_dataloader'].images) == 15
     monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 100)
-    report = check_data_set(pictures(root), use_cache=False)
-    assert len(only(report, 'image-huge')) == 15 and report.errors == []
+    report = check_data_set(pictures(root), use_cache=False)  # OpenCV reads them
+    assert report.errors == [] and report.counts['images'] == 15
 
 
 @pytest.mark.parametrize('classes, kind, words', (

@@ -1,7 +1,6 @@
 """Problems of annotation files: each is planted in generated data, found, and named."""
 import gc
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ from helpers.faulty_data import (
     rewrite,
 )
 from xcit_dense.data.check import check_data_set, check_data_sets
-from xcit_dense.data.check.coco_file import sum_of_coded
+from xcit_dense.data.check.coco_file import counts_in
 
 
 def test_good_data_has_no_findings(root):
@@ -82,23 +81,21 @@ FAULTS = (
     ('bad-record', fields('annotations', 0, image_id=[1]), "'image_id'"),
     ('bad-record', fields('annotations', 0, bbox=[1, 2, 3]), '[1, 2, 3]'),
     ('bad-record', fields('annotations', 0, bbox=[1, 2, 3, '4']), "[1, 2, 3, '4']"),
-    ('bad-record', fields('annotations', 0, bbox=[1, 2, 3, 10**400]), 'list of 4 numbers'),
     ('bad-record', fields('categories', 0, name=3), "'name'"),
     ('category-id-twice', append('categories', name='other'), "'other'"),
     ('category-name-twice', append('categories', id=77), "'disc'"),
     ('image-id-twice', append('images', file_name='000000000002.jpg'), "'000000000002.jpg'"),
-    ('image-twice', lambda c: c['images'].append(dict(c['images'][0])), "'000000000001.jpg'"),
+    ('file-name-twice', lambda c: c['images'].append(dict(c['images'][0])), "'000000000001.jpg'"),
     ('file-name-twice', append('images', id=77), "'000000000001.jpg'"),
     ('annotation-id-twice', lambda c: c['annotations'][1].update(id=1), 'annotation 1 '),
     ('unknown-category', fields('annotations', 0, category_id=77), 'the category 77'),
     ('orphan', fields('annotations', 0, image_id=77), 'the image 77'),
     ('image-dimensions', fields('images', 0, width=-64), '-64 x '),
     ('image-dimensions', fields('images', 0, height=NAN), 'nan'),
-    ('box-not-finite', fields('annotations', 0, bbox=[NAN, 1, 5, 5]), '[nan, 1, 5, 5]'),
-    ('box-outside', fields('annotations', 0, bbox=[1e300, 1, 5, 5]), '1e+300'),
+    ('box-ignored', fields('annotations', 0, bbox=[NAN, 1, 5, 5]), '[nan, 1, 5, 5]'),
+    ('box-ignored', fields('annotations', 0, bbox=[1e300, 1, 5, 5]), '1e+300'),
     ('box-absurd', fields('annotations', 0, bbox=[0, 0, 1e6, 5]), '1e+06'),
-    ('box-outside', fields('annotations', 0, bbox=[70, 5, 4, 4]), '[70, 5, 4, 4] in an image of '),
-    ('area-not-finite', fields('annotations', 0, area=NAN), 'nan'),
+    ('box-ignored', fields('annotations', 0, bbox=[70, 5, 4, 4]), '[70, 5, 4, 4] in an image of '),
     ('area-empty', fields('annotations', 0, area=0), 'area 0'),
     ('mask-missing', without('segmentation'), 'annotation 1 '),
     ('mask-missing', fields('annotations', 0, segmentation=[]), 'annotation 1 '),
@@ -106,27 +103,25 @@ FAULTS = (
     ('mask-malformed', fields('annotations', 0, segmentation=[3]), '3'),
     ('mask-malformed', polygon(1, 1, 5, 5, 1, 'x'), "'x'"),
     ('mask-malformed', polygon(1, 1, 5, 5, 1, 10**400), '[1, 1, 5, 5, 1, 1000'),
-    ('mask-malformed', fields('annotations', 0, segmentation=dict(size='x', counts='x')), 'size'),
-    ('mask-no-counts', fields('annotations', 0, segmentation=dict(size=[4, 4])), 'size'),
-    ('polygon-none', polygon(1, 1, 5, 5), '4 numbers'),
-    ('polygon-none', polygon(), '0 numbers'),
+    ('rle-size', fields('annotations', 0, segmentation=dict(size='x', counts='x')), "'x', not "),
+    ('mask-malformed', fields('annotations', 0, segmentation=dict(size=[4, 4])), 'size'),
+    ('polygon-points', polygon(1, 1, 5, 5), '4 numbers'),
+    ('polygon-points', polygon(), '0 numbers'),
     ('polygon-points', fields('annotations', 0, segmentation=[[1, 1, 5, 5, 1, 5], [1, 2, 3, 4]]), '4 numbers'),
-    ('polygon-not-finite', polygon(1, 1, 5, NAN, 1, 5), 'nan'),
-    ('polygon-not-finite', polygon(1, 1, 5, -INFINITE, 1, 5), '-inf'),
+    ('polygon-absurd', polygon(1, 1, 5, NAN, 1, 5), 'nan'),
+    ('polygon-absurd', polygon(1, 1, 5, -INFINITE, 1, 5), '-inf'),
     ('polygon-absurd', polygon(1, 1, 5, 1e30, 1, 5), '1e+30'),
     ('polygon-absurd', polygon(1, 1, -2147483648, 5, 1, 5), '-2.14748e+09'),
     ('polygon-outside', polygon(-9, -9, -5, -5, -9, -5), 'x from -9 to -5'),
     ('rle-size', rle(lambda total: [total], size=('4', None)), "['4', None], not "),
     ('rle-counts', rle(lambda total: [total, 1]), 'the mask has'),
     ('rle-counts', rle(lambda total: [total + 5, -5]), '-5'),
-    ('rle-counts', rle('11'), ' 2, '),
-    ('rle-malformed', rle([1, 'x']), "[1, 'x']"),
-    *(('rle-malformed', rle(text), repr(text)[:6]) for text in ('1P', '1é', '1 ', '', 'oooooooooooo1')),
+    ('rle-counts', rle([1, 'x']), "[1, 'x']"),
+    *(('rle-counts', rle(text), repr(text)[:6]) for text in ('11', '1P', '1é', '1 ', '', 'oooooooooooo1')),
     ('image-missing', fields('images', 0, file_name='no.jpg'), 'no.jpg'),
     ('image-missing', fields('images', 0, file_name='a\0b'), r'a\x00b'),
     ('image-missing', fields('images', 0, file_name='\ud800'), r'\ud800'),
     ('image-missing', fields('images', 0, file_name='\x1b[31m\n.jpg'), r'\x1b[31m\n.jpg'),  # acts on a terminal
-    ('image-outside', fields('images', 0, file_name='../../beside.jpg'), 'beside.jpg'),
     ('image-unreadable', fields('images', 0, file_name=f'../{ANNOTATIONS}'), 'not an image of a format'),
     ('image-unreadable', fields('images', 0, file_name='.'), 'not a regular file'),
     ('image-size', fields('images', 0, width=640, height=480), 'not 640 x 480'),
@@ -137,7 +132,6 @@ FAULTS = (
 def test_fault_of_an_annotation_file(root, kind, plant, words, monkeypatch):
     for name in ('frPyObjects', 'decode', 'merge', 'area'):  # C code that such values bring down
         monkeypatch.setattr(mask_api, name, None)
-    shutil.copy(root / 'train2017/000000000001.jpg', root.parent / 'beside.jpg')
     rewrite(root, plant)
     report = check_data_set(coco(root))
     found = [finding for finding in report.findings if finding.kind == kind]
@@ -158,25 +152,23 @@ def test_fault_of_an_annotation_file(root, kind, plant, words, monkeypatch):
 def test_short_polygons_are_no_error_where_the_framework_goes_on(root, polygons):
     rewrite(root, fields('annotations', 0, segmentation=polygons))
     # training leaves them out, and the object where none is left
-    instance = dict(mask=polygons, ignore_flag=0)
-    masks = LoadAnnotations(with_mask=True)._process_masks(dict(instances=[instance]))
-    kind = 'polygon-none' if instance['ignore_flag'] else 'polygon-points'
-    finding, = only(check_data_set(coco(root)), kind)
-    assert finding.severity == 'warning' and len(masks[0]) == 1 and finding.drops == bool(instance['ignore_flag'])
+    masks = LoadAnnotations(with_mask=True)._process_masks(dict(instances=[dict(mask=polygons, ignore_flag=0)]))
+    finding, = only(check_data_set(coco(root)), 'polygon-points')
+    assert finding.severity == 'warning' and len(masks[0]) == 1
     # the evaluation reads the file itself
     try:
         ends = not mask_api.frPyObjects(polygons, 64, 64)
     except Exception:
         ends = True
     report = check_data_set(coco(root, test_mode=True))
-    assert kinds_of(report) == {kind, *(['polygon-first'] if ends else [])} and bool(report.errors) == ends
-    assert only(check_data_set(coco(root)), kind) == [finding]  # the cache keeps the two apart
+    assert kinds_of(report) == {'polygon-points', *(['polygon-first'] if ends else [])}
+    assert bool(report.errors) == ends
+    assert only(check_data_set(coco(root)), 'polygon-points') == [finding]  # the cache keeps the two apart
     both = dict(train_dataloader=dict(dataset=coco(root)), val_dataloader=dict(dataset=coco(root, test_mode=True)))
     assert len(check_data_sets(both)) == 2
 
 
 def test_many_faults_are_all_found(root):
-    """More records than are looked at together, and faulty ones among them."""
     places = range(0, 10_000, 1000)
 
     def change(content):
@@ -186,11 +178,11 @@ def test_many_faults_are_all_found(root):
     rewrite(root, change)
     report = check_data_set(coco(root))
     assert [(f.kind, f.row) for f in sorted(report.findings, key=lambda f: f.row)] == [
-        found for place in places for found in (('bad-record', place), ('box-not-finite', place + 1))]
+        found for place in places for found in (('bad-record', place), ('box-ignored', place + 1))]
     assert report.summary(first=3).count('10 times, for example') == 2
 
 
-def test_sums_of_compressed_masks_are_those_of_pycocotools():
+def test_counts_of_compressed_masks_are_those_of_pycocotools():
     random = np.random.default_rng(0)
     texts, sizes = [], []
     for height, width in ((1, 1), (7, 5), (64, 48), (480, 640), (1000, 1000)):
@@ -199,8 +191,8 @@ def test_sums_of_compressed_masks_are_those_of_pycocotools():
             mask[height // 3:height // 2] = 1
             texts.append(mask_api.encode(np.asfortranarray(mask))['counts'].decode())
             sizes.append(height * width)
-    assert list(map(sum_of_coded, texts)) == sizes
-    assert list(map(sum_of_coded, ('', '1P', 'ä', '\ud800', 'o' * 9))) == [None] * 5
+    assert [sum(counts_in(text)) for text in texts] == sizes
+    assert list(map(counts_in, ('', '1P', 'ä', '\ud800', 'o' * 9))) == [[]] * 5
 
 
 def test_garbage_is_collected_after_a_file_as_before(root):
@@ -217,22 +209,18 @@ def test_garbage_is_collected_after_a_file_as_before(root):
 
 
 def test_a_data_set_of_two_loaders_is_checked_once(root):
-    """With its keys in any order; a test keeps what a training filters out."""
+    """With its keys in any order."""
     one = coco(root, test_mode=True)
-    other = dict(reversed(dict(one, filter_cfg=dict(min_size=3)).items()))
+    other = dict(reversed(one.items()))
     cfg = Config(dict(val_dataloader=dict(dataset=one), test_dataloader=dict(dataset=other),
                       train_dataloader=dict(dataset=coco(root, data_prefix=dict(img='val2017/')))))
     reports = check_data_sets(cfg)
     assert set(reports) == {'train_dataloader', 'val_dataloader, test_dataloader'}
     assert reports['val_dataloader, test_dataloader'].findings == [] != reports['train_dataloader'].findings
-    filtered = coco(root, filter_cfg=dict(min_size=3))
-    assert len(check_data_sets(Config(dict(train_dataloader=dict(dataset=filtered),
-                                           val_dataloader=dict(dataset=coco(root)))))) == 2
 
 
 @pytest.mark.parametrize('box, drawn', (
-    ([0, 0, 99999, 5], True), ([0, 0, 100000, 5], False), ([-100000, 0, 5, 5], False), ([5, 5, -1, 4], False),
-    ([5, 5, 0, 4], True)))
+    ([-100000, 0, 5, 5], True), ([NAN, 0, 5, 5], False), ([5, 5, -1, 4], False), ([5, 5, 0, 4], True)))
 def test_boxes_with_faults_are_drawn_where_they_can_be(root, box, drawn):
     """Marked, and without a mask if none is read; the others do not change."""
     content = rewrite(root, fields('annotations', 0, bbox=box))

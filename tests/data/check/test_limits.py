@@ -1,7 +1,6 @@
 """Numbers of an annotation file at both sides of every limit, in an image that is not square; and files of images."""
 import json
 import os
-import shutil
 
 import mmcv
 import numpy as np
@@ -9,9 +8,9 @@ import pytest
 from PIL import Image
 from pycocotools import mask as mask_api
 
-from helpers.faulty_data import INFINITE, NAN, coco, fields, kinds_in, kinds_of, only, rewrite
+from helpers.faulty_data import INFINITE, NAN, coco, fields, kinds_in, only, rewrite
 from xcit_dense.data.check import Finding, check_data_set
-from xcit_dense.data.check.coco import Use, check_coco
+from xcit_dense.data.check.coco import check_coco
 from xcit_dense.data.files import read_header
 
 WIDTH, HEIGHT = 40, 30
@@ -26,7 +25,7 @@ def found_in(tmp_path, image=(), **annotation):
         annotations=[dict(dict(id=9, image_id=5, category_id=7, bbox=[1, 2, 3, 4], area=12.), **annotation)])
     path = tmp_path / 'a.json'
     path.write_text(json.dumps(content))
-    return [Finding(*f) for f in check_coco(path, Use('segmentation' in annotation))['findings']]
+    return [Finding(*f) for f in check_coco(path, 'segmentation' in annotation)['findings']]
 
 
 #: Boxes (x, y, width, height) by what is found.
@@ -41,14 +40,13 @@ BOXES = {
         [0, 0, 41 + TINY, 30], [0, 0, 40, 31 + TINY], [-1 - TINY, 0, 5, 5], [0, -1 - TINY, 5, 5],
         [30, 5, 11 + TINY, 5], [5, 20, 5, 11 + TINY], [-5, 0, 5 + TINY, 5], [0, -5, 5, 5 + TINY], [0, 0, 400, 5],
         [0, 0, 5, 400]),
-    'box-outside': (  # also ten times the longer side away and more
+    'box-ignored': (  # also ten times the longer side away and more
         [40, 0, 1, 5], [0, 30, 5, 1], [-5, 0, 5, 5], [0, -5, 5, 5], [0, 35, 2, 2], [400, 0, 5, 5],
-        [400 + TINY, 0, 5, 5], [0, 400 + TINY, 5, 5], [-400 - TINY, 0, 5, 5]),
-    'box-empty': ([5, 5, 1 - TINY, 4], [5, 5, 4, 1 - TINY], [5, 5, 0, 4], [5, 5, 4, 0], [50, 5, 0, 4]),
-    'box-negative': ([5, 5, -TINY, 4], [5, 5, 4, -TINY], [0, 0, -400, 5], [0, 0, -401, 5]),
-    'box-absurd': ([0, 0, 400 + TINY, 5], [0, 0, 5, 400 + TINY]),
-    'box-not-finite': ([NAN, 0, 5, 5], [INFINITE, 0, 5, 5], [0, -INFINITE, 5, 5], [0, 0, NAN, 5]),
-    'box-infinite': ([0, 0, 5, INFINITE], [-5, 0, INFINITE, 5])}
+        [400 + TINY, 0, 5, 5], [0, 400 + TINY, 5, 5], [-400 - TINY, 0, 5, 5],
+        [5, 5, 1 - TINY, 4], [5, 5, 4, 1 - TINY], [5, 5, 0, 4], [5, 5, 4, 0], [50, 5, 0, 4],
+        [5, 5, -TINY, 4], [5, 5, 4, -TINY], [0, 0, -400, 5], [0, 0, -401, 5],
+        [NAN, 0, 5, 5], [INFINITE, 0, 5, 5], [0, -INFINITE, 5, 5], [0, 0, NAN, 5]),
+    'box-absurd': ([0, 0, 400 + TINY, 5], [0, 0, 5, 400 + TINY], [0, 0, 5, INFINITE], [-5, 0, INFINITE, 5])}
 
 
 @pytest.mark.parametrize('kind', BOXES)
@@ -56,7 +54,7 @@ def test_boxes_at_the_limits(tmp_path, kind):
     for box in BOXES[kind]:
         findings = found_in(tmp_path, bbox=box)
         assert [(f.kind, f.part, f.row, f.id) for f in findings] == [(kind, 'annotations', 0, 9)] * bool(kind), box
-        assert all(f.value.endswith('in an image of 40 x 30') for f in findings if np.isfinite(box).all())
+        assert all(f.value.endswith('in an image of 40 x 30') for f in findings)
 
 
 def run_lengths(more, coded):
@@ -73,8 +71,7 @@ MASKS = {
            [[40 - TINY, 1, 45, 1, 45, 5]], [[1, 30 - TINY, 5, 35, 1, 35]], [[32, 5, 38, 5, 35, 9]],
            [[1, 1, 400, 1, 5, 5]], [[1, 1, 5, 400, 5, 5]], [[-400, 1, 5, 1, 5, 5]], [TRIANGLE, OUTSIDE],
            [OUTSIDE, TRIANGLE], *(dict(size=[30, 40], counts=run_lengths(0, coded)) for coded in (False, True))),
-    'polygon-none': ([[1, 1, 5, 1, 5]], [[*TRIANGLE, 3]]),
-    'polygon-points': ([TRIANGLE, [1, 1, 5, 1, 5]], ),
+    'polygon-points': ([[1, 1, 5, 1, 5]], [[*TRIANGLE, 3]], [TRIANGLE, [1, 1, 5, 1, 5]]),
     'polygon-outside': ([[-9, 1, 0, 1, -5, 5]], [[1, -9, 5, 0, 5, -5]], [[40, 1, 45, 1, 45, 5]],
                         [[1, 30, 5, 35, 1, 35]], [[5, 32, 5, 38, 9, 35]]),  # inside 40, outside 30
     'polygon-absurd': ([[1, 1, 400 + TINY, 1, 5, 5]], [[1, 1, 5, 400 + TINY, 5, 5]], [[-400 - TINY, 1, 5, 1, 5, 5]]),
@@ -91,8 +88,7 @@ def test_masks_at_the_limits(tmp_path, kind):
 
 def test_areas_and_sizes_of_images_at_the_limits(tmp_path):
     """Boxes of an image without a size are not looked at; one pixel is an image."""
-    for area, kind in ((TINY, None), (0, 'area-empty'), (-TINY, 'area-empty'), (INFINITE, 'area-not-finite'),
-                       (-INFINITE, 'area-not-finite'), (NAN, 'area-not-finite')):
+    for area, kind in ((TINY, None), (0, 'area-empty'), (-TINY, 'area-empty'), (-INFINITE, 'area-empty')):
         assert [f.kind for f in found_in(tmp_path, area=area)] == [kind] * bool(kind), area
     for side in ('width', 'height'):
         for number in (1, 1., 0, -1, 0.5, 1.5, INFINITE, NAN):
@@ -120,29 +116,7 @@ def test_every_orientation_has_the_size_that_mmcv_reads(root, suffix):
             assert stored == (set() if size == (40, 30) else {'image-size'})
 
 
-@pytest.mark.parametrize('way', ('absolute', 'file link', 'folder link', 'not there'))
-def test_names_that_lead_out_of_the_root_are_told_and_links_are_not(root, tmp_path, way):
-    """The frameworks read all of these; a root or folder of images that is a link itself is no way out either."""
-    beside = tmp_path / 'beside'
-    beside.mkdir()
-    shutil.copy(root / 'train2017/000000000001.jpg', beside / 'a.jpg')
-    names = {'absolute': str(beside / 'a.jpg'), 'file link': 'a.jpg', 'folder link': 'deep/a.jpg',
-             'not there': '../../beside/none.jpg'}
-    (root / 'train2017').rename(tmp_path / 'elsewhere')
-    (root / 'train2017').symlink_to(tmp_path / 'elsewhere')
-    (tmp_path / 'link').symlink_to(root)
-    assert check_data_set(coco(tmp_path / 'link')).findings == []
-    (root / 'train2017/a.jpg').symlink_to(beside / 'a.jpg')
-    (root / 'train2017/deep').symlink_to(beside)
-    rewrite(root, fields('images', 0, file_name=names[way]))
-    report = check_data_set(coco(root))
-    assert kinds_of(report) == {'absolute': {'image-outside'}, 'not there': {'image-outside', 'image-missing'}}.get(
-        way, set())
-    for finding in report.warnings:
-        assert f'root: {beside}' in finding.sentence and finding.id == 1 and finding.kind == 'image-outside'
-
-
-def test_images_that_cannot_be_used(root, monkeypatch):
+def test_images_that_cannot_be_used(root):
     first = root / 'train2017/000000000001.jpg'
     whole = first.read_bytes()
     os.mkfifo(root / 'pipe')  # opening it would wait for ever
@@ -151,11 +125,7 @@ def test_images_that_cannot_be_used(root, monkeypatch):
     first.write_bytes(whole[:len(whole) // 2])
     assert 'cut off: a JPEG file without its end' in only(check_data_set(coco(root)), 'image-unreadable')[0].sentence
     first.write_bytes(whole + bytes(5000))  # mmcv reads it
-    assert only(check_data_set(coco(root)), 'image-cut-off')[0].severity == 'warning'
+    assert check_data_set(coco(root)).findings == []
     first.unlink()
     (root / 'pipe').rename(first)
     assert 'not a regular file' in only(check_data_set(coco(root)), 'image-unreadable')[0].sentence
-    first.unlink()
-    first.write_bytes(whole)
-    monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 10)
-    only(check_data_set(coco(root), use_cache=False), 'image-huge')

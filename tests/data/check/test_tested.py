@@ -9,7 +9,7 @@ from PIL import Image
 from helpers.faulty_data import kinds_of, pictures, write_list
 from helpers.paths import TINY_CLS_CONFIG
 from xcit_dense.data.check import check_before_test, check_before_training, check_data_set, warn_of_other_classes
-from xcit_dense.data.imagenet import imagenet_classes
+from xcit_dense.data.class_folders import imagenet_classes
 from xcit_dense.errors import DataError
 
 pytest.importorskip('mmpretrain.datasets', reason='mmpretrain is optional')
@@ -76,7 +76,7 @@ def custom(names=()):
     (imagenet, 1000, ('no class folders', 'meta/val.txt', 'a.JPEG 1')),
     (custom(), 3, ('no class folders', '(ann_file of the')), (custom('abcd'), 3, ('4 class folders', '3 classes')),
     (listed(1000), 1000, ('line 2', 'label 1000', '0 to 999')), (listed(3), 3, ('line 2', 'label 3', '0 to 2')),
-    (listed(-1), 1000, ('line 2', '0 or more')), (listed('x'), 1000, ('line 2', "'x'")),
+    (listed(-1), 1000, ('line 2', 'a number from 0')), (listed('x'), 1000, ('line 2', "x'")),
     # more names than the data set has, fewer folders than outputs, no labels, files on no disk, other data
     (listed(999), 1000, ()), (listed(1000), 1001, ()), (listed(5), None, ()), (custom('ab'), 3, ()),
     (lambda root: dict(imagenet(root), with_label=False), 3, ()),

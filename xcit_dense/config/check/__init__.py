@@ -1,22 +1,19 @@
 """Find what is wrong with a config, before its run starts: the whole, its numbers, and its schedule."""
 import logging
 import re
-from contextlib import contextmanager, suppress
-from importlib import import_module
 
 from mmengine.logging import print_log
 from mmengine.registry import MODELS, TRANSFORMS, DefaultScope
 
 from ..._utils.text import type_name
 from ...data.datasets import LOADERS
-from ...errors import ConfigError, XCiTDenseError
-from ...tasks import class_of, learns_without_labels
+from ..tasks import class_of, learns_without_labels
 from .keys import Hint, dicts_by_key, finding, is_known, tell, value_at
 from .parts import check_paramwise, check_parts
 from .top_level import check_top_level, find_new_keys
 from .trial import check_model
 
-__all__ = ['WARM_UP', 'Hint', 'check_config', 'check_hooks', 'check_paramwise', 'check_schedule', 'explained',
+__all__ = ['WARM_UP', 'Hint', 'check_config', 'check_hooks', 'check_paramwise', 'check_schedule',
            'find_new_keys', 'find_numbers', 'schedulers', 'shortened', 'tell', 'warm_up_of', 'warms_up']
 
 #: The hook that a model needs, what it does, and a config that has it.
@@ -41,9 +38,9 @@ _RISING = re.compile('Linear|Constant|Warmup')
 def check_config(cfg, earlier=(), action='stop'):
     """Check a config before its runner is built.
 
-    The keys of every part are compared with the signature of its class. The model is built once, in a separate process
-    and without memory for parameters, and its forward pass shows whether the channels and strides of its parts fit.
-    Other values that a constructor rejects are its own error, when the run builds that part.
+    The keys of every part are compared with the signature of its class. The model is built once, without memory for
+    parameters, and its forward pass shows whether the channels and strides of its parts fit. Other values that a
+    constructor rejects are its own error, when the run builds that part.
 
     Args:
         cfg: The config, after its custom imports (`load_config` does them).
@@ -56,36 +53,12 @@ def check_config(cfg, earlier=(), action='stop'):
     tell([*earlier, *_find_all(cfg)], action)
 
 
-@contextmanager
-def explained(cfg):
-    """Wrap a run that was started despite findings: if it fails because of one, the error is that finding.
-
-    Raises:
-        ConfigError: The run failed with an error that names the key of a finding.
-    """
-    try:
-        yield
-    except XCiTDenseError:
-        raise
-    except Exception as error:
-        found = _find_all(cfg) if cfg.get('config_findings') == 'warn' else ()
-        keys = [(re.match(r'[\w.]*', line)[0].rpartition('.')[2], line) for line in found if not isinstance(line, Hint)]
-        # in quotes, as Python names one; ``type`` and list indices may be in any error
-        named = [line for key, line in keys if key != 'type' and not key.isdecimal()
-                 and re.search(rf'([\'"`]){re.escape(key)}\1', str(error))]
-        if not named:
-            raise
-        raise ConfigError(f'the run failed because of a mistake that it warned about: {named[0]}') from error
-
-
 def _find_all(cfg):
     missing = [name for name in ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper') if not cfg.get(name)]
     if missing:
         missing = [f'{", ".join(missing)}: missing; your own config inherits them if it names a config as its _base_']
     lines = [*missing, *check_top_level(cfg), *find_numbers(cfg), *check_hooks(cfg)]
-    scope = cfg.get('default_scope') or 'mmengine'
-    with DefaultScope.overwrite_default_scope(scope):
-        _load_framework(scope)
+    with DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'):
         if isinstance(cfg.get('model'), dict):
             preprocessor = dict(data_preprocessor=cfg.data_preprocessor) if cfg.get('data_preprocessor') else {}
             lines += check_model({**preprocessor, **cfg.model})
@@ -99,12 +72,6 @@ def check_hooks(cfg):
     wanted = None if kind == 'DINO' and not learns_without_labels(cfg) else _HOOKS.get(kind)
     return [f'custom_hooks: nothing would {wanted[1]} without dict(type={wanted[0]!r}); add it as {wanted[2]} has it. '
             'A list in a config replaces that of its base'] if wanted and wanted[0] not in hooks else []
-
-
-def _load_framework(scope):
-    """Fill the registries of a framework: here and not in each copy of the process, as the run needs them too."""
-    with suppress(ImportError, AttributeError):  # mmengine itself has no such function
-        import_module(f'{scope}.utils').register_all_modules(init_default_scope=False)
 
 
 def find_numbers(cfg) -> list:
@@ -121,10 +88,6 @@ def find_numbers(cfg) -> list:
         fits = _is_number(value) and least <= value and (value < float('inf') or name in _ENDLESS)
         if not fits or whole and value != int(value):
             findings.append(finding(path, value, f'it must be a {"whole " * whole}number of at least {least:g}'))
-    for path, node in parts:
-        steps = node.get('milestones', [])
-        if not isinstance(steps, (list, tuple)) or not all(map(_is_number, steps)):
-            findings.append(finding(f'{path}.milestones', steps, 'it must be a list of numbers, such as "[8,11]"'))
     for part, registry in (('model', MODELS), *((loader, TRANSFORMS) for loader in LOADERS)):
         for path, node in dicts_by_key(cfg.get(part), part):
             above = [key for key, value in node.items() if _PROBABILITY.fullmatch(str(key)) and _is_number(value)
@@ -142,8 +105,7 @@ def _is_number(value):
 def check_schedule(cfg, epoch_length: int = None):
     """Log a warning about schedulers that do not fit the length of the run: they do not change with it.
 
-    Only schedulers that count in the unit of the run, epochs or iterations, are compared. The shape of steps and
-    exponentials does not depend on their end, so it may be beyond the run.
+    The shape of steps and exponentials does not depend on their end, so it may be beyond the run.
 
     Args:
         cfg: A config without findings of `check_config`.
@@ -153,31 +115,31 @@ def check_schedule(cfg, epoch_length: int = None):
     length, iterations = map(cfg.train_cfg.get, ('max_epochs', 'max_iters'))
     if length and iterations and epoch_length:  # it ends within an epoch
         length = iterations / epoch_length
-    if not (length := length or iterations):
+    lengths = {unit: length or iterations}
+    if not lengths[unit]:
         return  # a user-defined loop
+    if unit == 'epochs' and epoch_length:
+        lengths['iterations'] = iterations or length * epoch_length
     lines, ends = [], []
     for path, node in schedulers(cfg.get('param_scheduler'), 'param_scheduler'):
-        by_epoch, kind = node.get('by_epoch', True), str(node['type'])
-        name, run = f'{path} ({kind})', f'{length} {unit}; {_stretch(path, node, length)}'
-        warm_up = _RISING.search(kind)
-        if by_epoch != (unit == 'epochs'):
-            if by_epoch and not node.get('convert_to_iter_based') and 'Plateau' not in kind:
+        kind, counts = str(node['type']), 'epochs' if node.get('by_epoch', True) else 'iterations'
+        run, name = lengths.get(counts), f'{path} ({kind})'
+        if run is None:
+            if counts == 'epochs' and not node.get('convert_to_iter_based') and 'Plateau' not in kind:
                 lines.append(f'{name} counts epochs, but this run counts iterations: set {path}.by_epoch=False')
-            iterations = length * epoch_length if epoch_length and unit == 'epochs' else None
-            if iterations and node.get('end', 0) > iterations and not re.search('Step|Exponential', kind):
-                lines.append(f'{name} ends at iteration {node["end"]}, beyond the run of {iterations} iterations; '
-                             + _stretch(path, node, iterations))
-            if not warm_up:
-                ends.append((length, None))  # it may continue to the end
+            if not _RISING.search(kind):
+                ends.append((1, None))  # it may continue to the end
             continue
-        end = node.get('end') or node.get('T_max') or length
-        if late := [m for m in node.get('milestones', []) if m >= length]:
-            lines.append(f'{name} has the milestones {late} beyond the run of {run}')
-        elif end > length and not re.search('Step|Exponential|Plateau', kind):
-            lines.append(f'{name} ends at {end}, beyond the run of {run}')
-        ends.append((node.get('end', length), None if late or warm_up else f'{name} ends at {end} of {run}'))
-    last, early = max(ends, default=(length, None), key=lambda pair: pair[0])
-    if last < 0.9 * length and early:
+        end = node.get('end') or node.get('T_max') or run
+        of_run = f'the run of {run} {counts}; {_stretch(path, node, run)}'
+        if late := [m for m in node.get('milestones', []) if m >= run]:
+            lines.append(f'{name} has the milestones {late} beyond {of_run}')
+        elif end > run and not re.search('Step|Exponential|Plateau', kind):
+            lines.append(f'{name} ends at {end}, beyond {of_run}')
+        ends.append((node.get('end', run) / run, None if late or _RISING.search(kind) else
+                     f'{name} ends at {end}, before the end of {of_run}'))
+    last, early = max(ends, default=(1, None), key=lambda pair: pair[0])
+    if last < 0.9 and early:
         lines.append(early)
     if lines:
         print_log('the schedule does not fit the run:\n' + '\n'.join(f'  {line}' for line in lines), logger='current',

@@ -10,7 +10,7 @@ import re
 
 from mmengine.logging import print_log
 
-from ..._utils.text import did_you_mean, nearest, shown
+from ..._utils.text import counted, did_you_mean, nearest, shown
 from ...errors import ConfigError
 from ...weights.contents import config_of_checkpoint
 
@@ -63,16 +63,12 @@ def restore_given(cfg, before: dict, given) -> list:
     return [change for change in found if not concerns(change[0], given)]
 
 
-def children_of(node) -> list:
-    """Return the keys and values of a dict, the places and values of a list; nothing for anything else."""
-    return list(node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, (list, tuple)) else ())
-
-
 def dicts_by_key(node, key: str):
     """Yield every dict in a part of a config, in order and with its dotted key."""
     if isinstance(node, dict):
         yield key, node
-    for name, value in children_of(node):
+    parts = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, (list, tuple)) else ()
+    for name, value in list(parts):
         yield from dicts_by_key(value, f'{key}.{name}')
 
 
@@ -190,7 +186,7 @@ def meant_by(name, names):
     """Return the name of which another is a misspelling; names that differ only in their numbers are two names."""
     letters = re.sub(r'\d', '', str(name))
     others = [other for other in names if other == name or re.sub(r'\d', '', str(other)) != letters]
-    return next(iter(nearest(name, others, cutoff=0.8)), None)
+    return next((other for text in (name, str(name).lower()) for other in nearest(text, others, cutoff=0.8)), None)
 
 
 def finding(path, value, problem, name=None, names=()) -> str:
@@ -211,15 +207,10 @@ def tell(findings, action='stop'):
     Raises:
         ConfigError: It lists all findings except hints.
     """
-    hints = [line for line in findings if isinstance(line, Hint)]
-    errors = [line for line in findings if not isinstance(line, Hint)]
-    if hints:
-        print_log(_list(hints, 'possible mistake'), logger='current', level=logging.WARNING)
-    if errors and action == 'stop':
-        raise ConfigError(_list(errors, 'mistake'))
-    if errors:
-        print_log(_list(errors, 'mistake'), logger='current', level=logging.WARNING)
-
-
-def _list(lines, noun):
-    return f'{len(lines)} {noun}{"s" * (len(lines) > 1)} in the config:\n' + '\n'.join(f'  {line}' for line in lines)
+    for is_hint, noun in ((True, 'hints on'), (False, 'mistakes in')):
+        lines = [line for line in findings if isinstance(line, Hint) == is_hint]
+        text = '\n  '.join([f'{counted(len(lines), noun)} the config:', *lines])
+        if lines and action == 'stop' and not is_hint:
+            raise ConfigError(text)
+        if lines:
+            print_log(text, logger='current', level=logging.WARNING)

@@ -1,15 +1,12 @@
 """Compare the keys of all parts of a config, nested ones too, with the signatures of their classes."""
 from mmengine import registry as R
 from mmengine.optim import DefaultOptimWrapperConstructor
-from mmengine.runner import Runner
-from mmengine.utils.dl_utils import set_multi_processing
-from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.utils.data import DataLoader
 
 from ..._utils.text import nearest, type_name
 from ...data.datasets import LOADERS
-from ...tasks import class_of
-from .keys import Hint, arguments_of, check_keys, check_names, finding, is_known, meant_by, tell
+from ..tasks import class_of
+from .keys import Hint, arguments_of, check_keys, check_names, finding, is_known, meant_by, tell, value_at
 
 _DEFAULT_HOOKS = ('runtime_info', 'timer', 'sampler_seed', 'logger', 'param_scheduler', 'checkpoint')
 #: Keys that are allowed in addition to the arguments of the class.
@@ -22,6 +19,10 @@ _PARTS = {'val_cfg': (R.LOOPS, 'ValLoop'), 'test_cfg': (R.LOOPS, 'TestLoop'),
           'param_scheduler': (R.PARAM_SCHEDULERS, None), 'custom_hooks': (R.HOOKS, None),
           'visualizer': (R.VISUALIZERS, None), 'log_processor': (R.LOG_PROCESSORS, 'LogProcessor'),
           'model_wrapper_cfg': (R.MODEL_WRAPPERS, 'MMDistributedDataParallel')}
+#: The keys of dicts that belong to no class.
+_PLAIN = {'env_cfg': ('cudnn_benchmark', 'mp_cfg', 'dist_cfg', 'resource_limit'),
+          'env_cfg.mp_cfg': ('mp_start_method', 'opencv_num_threads'),
+          'randomness': ('seed', 'diff_rank_seed', 'deterministic'), 'auto_scale_lr': ('enable', 'base_batch_size')}
 _OF_LOADERS = {'dataset': R.DATASETS, 'sampler': R.DATA_SAMPLERS, 'batch_sampler': R.DATA_SAMPLERS,
                'collate_fn': R.FUNCTIONS, 'worker_init_fn': R.FUNCTIONS}
 #: Registry of what is under a key, by the registry of the dict that has the key.
@@ -31,8 +32,6 @@ _CHILDREN = {
     R.OPTIM_WRAPPERS: {'optimizer': R.OPTIMIZERS}, R.TRANSFORMS: {'transforms': R.TRANSFORMS}}
 #: Keys of a model's parts whose types are in no registry of models, or which are read before a layer is built.
 _OPS = {'nms', 'roi_layer', 'upsample_cfg'}
-#: Transforms that hold those of another package.
-_OF_OTHERS = ('Albu', )
 #: Well-known keys at any depth of a model's train_cfg and test_cfg, and of a data set's filter_cfg.
 _SETTINGS = (
     'allowed_border', 'assigner', 'bbox_min_size', 'class_agnostic', 'crop_size', 'filter_empty_gt', 'ga_assigner',
@@ -46,7 +45,9 @@ _RULES = ('bias_lr_mult', 'bias_decay_mult', 'norm_decay_mult', 'dwconv_decay_mu
 
 def check_parts(cfg) -> list:
     """Return the findings of everything but the model; the default scope must be the config's."""
-    lines = _check_train_loop(cfg.get('train_cfg')) + _check_optim_wrapper(cfg) + _check_plain_dicts(cfg)
+    lines = _check_train_loop(cfg.get('train_cfg')) + _check_optim_wrapper(cfg)
+    for path, names in _PLAIN.items():
+        lines += check_names(value_at(cfg, path), path, names, path, 'ignored')
     for path in LOADERS:
         loader = cfg.get(path) or {}
         lines += check_keys(loader, path, DataLoader, {'num_batch_per_epoch', 'disable_subprocess_warning'})
@@ -59,8 +60,6 @@ def check_parts(cfg) -> list:
         lines += _visit_default(cfg, path, registry, kind)
     hooks, path = cfg.get('default_hooks') or {}, 'default_hooks'
     lines += check_names(hooks, path, _DEFAULT_HOOKS, 'the runner', 'passed on')
-    lines += [finding(f'{path}.{name}', hook, f'only {", ".join(_DEFAULT_HOOKS)} can be None')
-              for name, hook in hooks.items() if hook is None and name not in _DEFAULT_HOOKS]
     return lines + [line for name, hook in hooks.items() for line in visit(hook, f'{path}.{name}', R.HOOKS)]
 
 
@@ -100,8 +99,10 @@ def visit(node, path, registry, known=True):
             return _unknown_type(f'{path}.type', node['type'], roots) if known else []
         lines, known = check_keys(node, path, kind, _BESIDE.get(registry, ()), registry in _STRICT), is_known(kind)
         if registry is R.DATASETS and known:  # others may read their own names
-            lines += check_settings(node.get('filter_cfg'), f'{path}.filter_cfg') + _check_metainfo(node, path)
-        if type_name(node['type']) in _OF_OTHERS:
+            lines += check_settings(node.get('filter_cfg'), f'{path}.filter_cfg')
+            lines += check_names(node.get('metainfo'), f'{path}.metainfo', ('classes', 'palette'), node['type'],
+                                 'passed on')
+        if type_name(node['type']) == 'Albu':  # what it holds is from another package
             return lines
     inside = _CHILDREN.get(registry, {}) if registry is not R.MODELS else {
         **dict.fromkeys(node.keys() - _OPS, registry), 'init_cfg': R.WEIGHT_INITIALIZERS}
@@ -114,37 +115,19 @@ def _unknown_type(path, name, roots):
 
     The parts of a model may be from anywhere: there it is one only if it is nearly a name, else building it says so.
     """
-    names, name = {known for root in roots for known in _names_in(root)}, str(name)
+    names, name = set(), str(name)
+    for root in roots:
+        with root.switch_scope_and_registry(None) as inner:  # of the default scope
+            names |= {*inner.module_dict, *(inner.parent or inner).module_dict}
     if roots[0] is R.MODELS and not nearest(name.rpartition('.')[2], names):
         return []
     return [finding(path, name, f'there is no such {roots[0].name}; your own type must be registered by a module in '
                     'custom_imports', name.rpartition('.')[2], names)]
 
 
-def _names_in(registry):
-    """Return the names in the registry of the default scope and in those above it."""
-    names = set()
-    with registry.switch_scope_and_registry(None) as inner:
-        while inner is not None:
-            names |= set(inner.module_dict)
-            inner = inner.parent
-    return names
-
-
-def _check_metainfo(node, path):
-    metainfo = node.get('metainfo')
-    names = ('classes', 'palette')
-    return [finding(f'{path}.metainfo.{key}', value, 'nothing reads it', key.lower(), names)
-            for key, value in (metainfo.items() if isinstance(metainfo, dict) else ())
-            if key not in names and meant_by(key.lower(), names)]
-
-
 def _check_train_loop(node):
-    if isinstance(node, dict) and 'type' not in node:
-        if 'by_epoch' not in node:
-            return [finding('train_cfg', node, "it has no type, such as 'EpochBasedTrainLoop' or 'IterBasedTrainLoop'")]
-        node = {**node, 'type': 'EpochBasedTrainLoop' if node['by_epoch'] else 'IterBasedTrainLoop'}
-        del node['by_epoch']
+    if isinstance(node, dict) and not {'type', 'by_epoch'} & {*node}:
+        return [finding('train_cfg', node, "it has no type, such as 'EpochBasedTrainLoop' or 'IterBasedTrainLoop'")]
     return visit(node, 'train_cfg', R.LOOPS)
 
 
@@ -153,16 +136,10 @@ def _check_optim_wrapper(cfg):
     if not isinstance(node, dict) or 'optimizer' not in node:
         return []  # a user-defined constructor may read anything
     lines = visit({'type': 'OptimWrapper', **node}, path, R.OPTIM_WRAPPERS)
-    kind = class_of(node.get('type', 'OptimWrapper'), R.OPTIM_WRAPPERS)
-    clip = node.get('clip_grad') or {}
-    clips = dict(norm=clip_grad_norm_, value=clip_grad_value_).get(clip.get('type', 'norm'))
-    lines += check_keys(clip, f'{path}.clip_grad', clips) if clips and kind and is_known(kind) else []
-    constructor = node.get('constructor', 'DefaultOptimWrapperConstructor')
-    kind, rules = class_of(constructor, R.OPTIM_WRAPPER_CONSTRUCTORS), node.get('paramwise_cfg') or {}
-    if kind is None:
-        lines += _unknown_type(f'{path}.constructor', constructor, [R.OPTIM_WRAPPER_CONSTRUCTORS])
-    elif getattr(kind, 'add_params', None) is DefaultOptimWrapperConstructor.add_params and is_known(kind):
-        lines += check_names(rules, f'{path}.paramwise_cfg', {*_RULES, *getattr(kind, 'own_rules', ())}, kind.__name__)
+    constructor, rules = _constructor_of(node), node.get('paramwise_cfg') or {}
+    if constructor and is_known(constructor):
+        lines += check_names(rules, f'{path}.paramwise_cfg', {*_RULES, *getattr(constructor, 'own_rules', ())},
+                             constructor.__name__)
         optimizer = class_of(node['optimizer'].get('type'), R.OPTIMIZERS)
         options, closed = arguments_of(optimizer) if optimizer else ((), False)
         for key, rule in (rules.get('custom_keys') or {}).items() if closed else ():
@@ -172,15 +149,10 @@ def _check_optim_wrapper(cfg):
     return lines
 
 
-def _check_plain_dicts(cfg):
-    env, lines = cfg.get('env_cfg') or {}, []
-    for node, path, names, others in (
-            (env, 'env_cfg', {'cudnn_benchmark', 'mp_cfg', 'dist_cfg', 'resource_limit'}, 'ignored'),
-            (env.get('mp_cfg'), 'env_cfg.mp_cfg', arguments_of(set_multi_processing)[0] - {'distributed'}, 'rejected'),
-            (cfg.get('randomness'), 'randomness', arguments_of(Runner.set_randomness)[0], 'rejected'),
-            (cfg.get('auto_scale_lr'), 'auto_scale_lr', {'enable', 'base_batch_size'}, 'ignored')):
-        lines += check_names(node, path, names, path.partition('.')[0], others)
-    return lines
+def _constructor_of(wrapper, scope=None):
+    """Return the class that reads ``paramwise_cfg`` if it does so as mmengine's, else None: others have own rules."""
+    kind = class_of(wrapper.get('constructor', 'DefaultOptimWrapperConstructor'), R.OPTIM_WRAPPER_CONSTRUCTORS, scope)
+    return kind if getattr(kind, 'add_params', None) is DefaultOptimWrapperConstructor.add_params else None
 
 
 def check_paramwise(cfg, model):
@@ -199,24 +171,16 @@ def check_paramwise(cfg, model):
     """
     wrapper = cfg.get('optim_wrapper') or {}
     rules = wrapper.get('paramwise_cfg') if isinstance(wrapper, dict) else None
-    constructor = wrapper.get('constructor', 'DefaultOptimWrapperConstructor') if rules else None
-    if isinstance(constructor, str):
-        constructor = class_of(constructor, R.OPTIM_WRAPPER_CONSTRUCTORS, cfg.get('default_scope'))
-    if getattr(constructor, 'add_params', None) is not DefaultOptimWrapperConstructor.add_params:
-        return  # others have their own rules
+    if not rules or not _constructor_of(wrapper, cfg.get('default_scope')):
+        return
     # with a dot in front, as mmengine has it
     names = [f'.{name}' for name, _ in getattr(model, 'module', model).named_parameters()]
     findings, words = [], {word for name in names for word in name.split('.')}
     for key, value in (rules.get('custom_keys') or {}).items():
         if not any(key in name for name in names):
-            wrong, meant = _find_misspelt(key, words)
+            wrong = next((part for part in key.split('.') if not any(part in word for word in words)), key)
+            meant = meant_by(wrong, words)
             line = finding(f'optim_wrapper.paramwise_cfg.custom_keys.{key}', value, 'no parameter of the model has '
                            'this in its name', wrong, [meant] if meant else ())
             findings.append(line if meant else Hint(line))
     tell(findings, cfg.get('config_findings', 'stop'))
-
-
-def _find_misspelt(key, words):
-    """Return the misspelt part of a dotted key, and the part of a parameter's name that was meant."""
-    wrong = [part for part in key.split('.') if not any(part in word for word in words)]
-    return next(((part, meant) for part in wrong if (meant := meant_by(part, words))), (None, None))

@@ -1,13 +1,14 @@
 """Names at the top level of a config and of ``--cfg-options``: does something read them, and in time?"""
 import inspect
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from mmengine.config import Config
 from mmengine.runner import Runner
 
-from ..._utils.text import counted, shown
-from .keys import Hint, children_of, finding, meant_by
+from ..._utils.text import shown
+from .keys import Hint, dicts_by_key, finding, meant_by, value_at
 
 #: Keys that mmengine's runner reads in addition to its arguments, or that its registry, `load_config` or a tool reads.
 _TOP_LEVEL = ('activation_checkpointing', 'classes_from_data', 'compile', 'config_findings', 'custom_imports',
@@ -53,10 +54,8 @@ def check_top_level(cfg) -> list:
         if meant is None or any(_sets(text, name) and _sets(text, meant) for text in whole):
             continue
         if name in _OLD:
-            # a dumped config has the variables of its source, already used
-            if not any(_holds(cfg[other], value) for other in cfg if other != name):
-                findings.append(Hint(finding(name, value, 'nothing reads it since version 2 of the frameworks; use '
-                                             f'{_OLD[name]} instead')))
+            findings.append(Hint(finding(name, value, 'nothing reads it since version 2 of the frameworks; use '
+                                         f'{_OLD[name]} instead')))
         else:
             findings.append(finding(name, value, 'nothing reads it', name, known))
     return findings + _find_late(cfg, known)
@@ -81,20 +80,15 @@ def _find_late(cfg, known):
             owner = next((path for path, base in files[place - 1::-1] if _sets(base, name)), None)
             if owner is None or any(_uses(later, name) for _, later in files[place:]):
                 continue
-            value = _value_in(owner, name)
+            value = None
+            with suppress(Exception):  # a config is a program: anything may happen in it
+                value = Config.fromfile(owner, import_custom_modules=False).get(name)
             keys = [] if value in (None, cfg.get(name)) else _made_with(cfg, name, value, known)
             if keys:
                 hints[name] = Hint(finding(name, cfg.get(name), (
                     f'{Path(setter).name} sets it too late, after {Path(owner).name} used its own value: '
                     f'{shown(value, 40)} stays in effect. Set {named(keys)}')))
     return list(hints.values())
-
-
-def _value_in(path, name):
-    try:
-        return Config.fromfile(path, import_custom_modules=False).get(name)
-    except Exception:  # a config is a program: anything may happen in it
-        return None
 
 
 def _made_with(cfg, name, value, known):
@@ -105,14 +99,8 @@ def _made_with(cfg, name, value, known):
     text = cfg.text or ''
     names = {key for key in re.findall(rf'''(\w+)['"]?\s*[=:]\s*(?:{{{{\s*)?(?:_base_\.)?{re.escape(name)}\b''', text)
              if not re.search(rf'''[^\n]\b{key}['"]?\s*[=:]\s*{re.escape(repr(value))}(?![\w.])''', text)}
-
-    def visit(node, key, last):
-        if last in names and node == value:
-            return [key]
-        return [found for part, child in children_of(node)
-                for found in visit(child, f'{key}.{part}', last if isinstance(part, int) else part)]
-
-    return [key for part, node in cfg.items() if part in known for key in visit(node, part, part)]
+    return [f'{path}.{key}' for part in cfg if part in known for path, node in dicts_by_key(cfg[part], part)
+            for key, child in node.items() if key in names and child == value]
 
 
 def option_for(key) -> str:
@@ -159,23 +147,17 @@ def _find_new_key(cfg, path, value, options):
             return finding(path, value, 'nothing reads it', name, known)
         use = f'; use {option_for(path)}' if option_for(path) else ''
         return Hint(finding(path, value, f'no framework reads it{use}'))
-    node, done = dict(cfg.items()), []
-    for part in path.split('.'):
-        parent = '.'.join(done)
-        done.append(part)
-        if isinstance(node, dict):
-            if part not in node:
-                unlike = 'type' in node or 'custom_keys' in done or not meant_by(part, node)
-                return None if unlike else finding('.'.join(done), value, 'there is no such key', part, node)
-            node = node[part]
-        elif isinstance(node, list) and part.isdigit() and int(part) < len(node) and len(done) <= path.count('.'):
-            node = node[int(part)]
-        elif f'{parent}._delete_' not in options:
-            return finding(path, value, f'{parent} is {node!r} and has no keys' if not isinstance(node, list) else (
-                f'{parent} is a list of {counted(len(node), "items")}, numbered from 0: set a key of one, or the '
-                'whole list'))
-        else:
-            return None
+    node, parts = dict(cfg.items()), path.split('.')
+    for place, part in enumerate(parts):
+        parent, is_last = '.'.join(parts[:place]), place + 1 == len(parts)
+        if isinstance(node, dict) and part not in node:
+            unlike = 'type' in node or 'custom_keys' in parts[:place] or not meant_by(part, node)
+            return None if unlike else finding(f'{parent}.{part}', value, 'there is no such key', part, node)
+        below = value_at(node, part)
+        if not isinstance(node, dict) and (is_last or not isinstance(node, list) or below is None):
+            return None if f'{parent}._delete_' in options else finding(
+                path, value, f'{parent} is {shown(node)}, so this cannot be set; set it as a whole')
+        node = below
     return None
 
 
@@ -198,7 +180,3 @@ def _uses(text, name):
 
 def _sets(text, name):
     return re.search(rf'^{re.escape(name)}\s*=', text, re.M) is not None
-
-
-def _holds(node, value):
-    return node == value or any(_holds(part, value) for _, part in children_of(node))

@@ -1,99 +1,29 @@
-"""Build the model of a config on trial, in a separate process: do the channels and strides of its parts fit?"""
+"""Build the model of a config on trial: do the channels and strides of its parts fit?"""
 import copy
-import gc
 import logging
-import multiprocessing
-import os
+import random
 import re
-import socket
 import traceback
 import warnings
+from contextlib import contextmanager, redirect_stdout
 
+import numpy as np
 import torch
-from mmengine.logging import print_log
+from mmengine.logging import MMLogger, print_log
 from mmengine.registry import MODELS
-from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from ..._utils.text import type_name
 from ...models import XCiTClassifier
-from ...tasks import class_of
-from .keys import Hint, dicts_by_key, finding, is_known
+from ..tasks import class_of
+from .keys import Hint, finding, is_known
 from .parts import check_settings, visit
 
-#: Seconds until a check is given up; models are built in less than one.
-_PATIENCE = 120
 #: What constructors raise for wrong arguments. Other errors, such as missing packages and files, come up in the run.
 _REJECTIONS = (AssertionError, KeyError, TypeError, ValueError)
 #: Words of errors about missing packages, and about processes that have not been joined yet.
 _NOT_OF_THE_CONFIG = 'install|process group|is_initialized|world_size|get_rank'
-_NORMS = (F.batch_norm, F.layer_norm, F.group_norm)
 #: A side that the strides of all levels divide.
 _SIDE = 256
-
-
-class NoNetwork(BaseException):
-    """A constructor used the network. Not an `Exception`, which the constructor could catch to try again."""
-
-
-def in_child(function, *args, otherwise=()) -> list:
-    """Return what a function returns in a copy of this process: a list that can be pickled.
-
-    Side effects, on random numbers, caches, registries or the log, end with the copy, which has no network.
-
-    Returns:
-        The list. If the function fails, or the copy dies or needs more than two minutes: ``otherwise``, and a warning
-        is logged.
-    """
-    context = multiprocessing.get_context('fork')
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_run, args=(sender, function, args))
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore', DeprecationWarning)  # about threads, which the copy does not use
-        process.start()
-    sender.close()
-    try:
-        found = receiver.recv() if receiver.poll(_PATIENCE) else f'it took more than {_PATIENCE} s'
-    except EOFError:
-        found = 'its process died'
-    finally:
-        process.kill()
-        process.join()
-    if isinstance(found, str):
-        warn_of(found)
-        return list(otherwise)
-    return found
-
-
-def warn_of(problem):
-    """Warn that a check failed for a reason of its own, which is no mistake in the config."""
-    print_log(f'the config was checked only in part, as building it on trial failed: {problem}', logger='current',
-              level=logging.WARNING)
-
-
-def _run(sender, function, args):
-    gc.disable()  # it would write to all memory that the copy shares with the process
-    isolate()
-    try:
-        sender.send(function(*args))
-    except BaseException as error:  # NoNetwork too
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        sender.send(f'{type(error).__name__}: {error} ({place.filename}, line {place.lineno})')
-
-
-def isolate():
-    """Give up threads, output, log and network, in a process that is only there for the check."""
-    torch.set_num_threads(1)  # other threads do not exist in a copy
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
-    logging.disable(logging.CRITICAL)
-    warnings.simplefilter('ignore')
-    socket.getaddrinfo = _no_network
-
-
-def _no_network(*args, **kwargs):
-    raise NoNetwork
 
 
 def check_model(node) -> list:
@@ -109,7 +39,38 @@ def check_model(node) -> list:
     kind = class_of(node.get('type'), MODELS)
     known = kind is not None and is_known(kind)  # others may have their own names
     wrong, settings = visit(node, 'model', MODELS), settings if known else []
-    return in_child(_on_trial, node, wrong, settings, otherwise=wrong + settings)
+    try:
+        with _unnoticed():
+            return _on_trial(node, wrong, settings)
+    except Exception as error:  # parts may be users' classes; a check stops no run by a fault of its own
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        warn_of(f'{type(error).__name__}: {error} ({place.filename}, line {place.lineno})')
+        return wrong + settings
+
+
+def warn_of(problem):
+    """Warn that the trial failed for a reason of its own, which is no mistake in the config."""
+    print_log(f'the config was checked only in part, as building it on trial failed: {problem}', logger='current',
+              level=logging.WARNING)
+
+
+@contextmanager
+def _unnoticed():
+    """Context in which random numbers are not used up, and nothing is said: the run builds the same model again."""
+    python, numpy, logger = random.getstate(), np.random.get_state(), MMLogger.get_current_instance()
+    logger.addFilter(_is_said)
+    try:
+        with torch.random.fork_rng(devices=()), redirect_stdout(None), warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            yield
+    finally:
+        logger.removeFilter(_is_said)
+        random.setstate(python)
+        np.random.set_state(numpy)
+
+
+def _is_said(record):
+    return False
 
 
 def _on_trial(node, wrong, settings):
@@ -117,8 +78,8 @@ def _on_trial(node, wrong, settings):
         with _ParametersOnMeta():
             model = MODELS.build(copy.deepcopy(node))
     except _REJECTIONS as error:
-        return wrong + settings or _located(error, node)
-    except (Exception, NoNetwork):
+        return wrong + settings or _rejected(error)
+    except Exception:
         return wrong + settings
     if not all(is_known(type(part)) or type(part).__module__.startswith('torch') for part in model.modules()):
         settings = map(Hint, settings)  # a part of the user's may read its own settings
@@ -133,22 +94,15 @@ class _ParametersOnMeta(TorchFunctionMode):
         return func(*args, **dict(kwargs or {}, device='meta') if func is torch.empty else kwargs or {})
 
 
-def _located(error, node):
-    """Return the finding for the error of a constructor: the key that it names, in a part of that class or, if it
-    accepts no such key, in any part; nothing if the trial itself is the reason."""
+def _rejected(error):
+    """Return the finding for the error of a constructor; nothing if the trial or a missing file is the reason."""
     text = ' '.join(str(error.args[0] if error.args else '').split())
     text = text or f'its constructor fails at {traceback.extract_tb(error.__traceback__)[-1].line!r}'
     owners = [type(frame.f_locals['self']).__name__ for frame, _ in traceback.walk_tb(error.__traceback__)
               if frame.f_code.co_name == '__init__' and 'self' in frame.f_locals]
-    unexpected = re.search(r"unexpected keyword argument '(\w+)'", text)
-    if re.search(_NOT_OF_THE_CONFIG, text):
-        return []
-    for place, part in reversed([*dicts_by_key(node, 'model')]):
-        is_own = type_name(part.get('type')) in owners
-        words = [unexpected[1]] if unexpected else re.findall(r'\w+', text) if is_own else ()
-        if key := next((word for word in words if word in part and word != 'type'), None):
-            return [finding(f'{place}.{key}', part[key], text)]
-    return [f'model: {": ".join([*owners[-1:], text])}']
+    # the hub's error about a file is a ValueError as well
+    is_of_the_config = not isinstance(error, OSError) and not re.search(_NOT_OF_THE_CONFIG, text)
+    return [f'model: {": ".join([*owners[-1:], text])}'] if is_of_the_config else []
 
 
 def _find_misfits(node, model) -> list:
@@ -161,54 +115,51 @@ def _find_misfits(node, model) -> list:
         node: The config of the model.
         model: The built model; it is moved to the meta device.
     """
-    backbone, neck = getattr(model, 'backbone', None), node.get('neck')
+    backbone = getattr(model, 'backbone', None)
     if isinstance(backbone, XCiTClassifier):  # mixed labels have an entry for each logit
         labels = (node.get('data_preprocessor') or {}).get('num_classes') if node.get('train_cfg') else None
         return _compare(labels, backbone.num_classes, 'model.data_preprocessor.num_classes', 'the backbone')
     maps, source, lines = _forward(backbone, torch.empty(1, 3, _SIDE, _SIDE, device='meta')), 'the backbone', []
-    if maps and getattr(model, 'neck', None) is not None:
-        given, channels = _forward(model.neck, maps), [m.shape[1] for m in maps]
-        if isinstance(neck, dict):
-            if given is None and isinstance(neck.get('in_channels'), (list, tuple)):  # some use only one of the maps
-                lines += _compare(neck['in_channels'], channels, 'model.neck.in_channels', source)
-            if str(neck['type']).endswith('Feature2Pyramid'):  # transposed convolutions accept all on the meta device
-                lines += _compare(neck.get('embed_dim'), _channels(maps), 'model.neck.embed_dim', source)
+    for part, neck, path in _each(node, model, 'neck', 'model') if maps else ():
+        given = _forward(neck, maps)
+        lines = _check_channels(part, given, maps, path, source)
         maps, source = None if lines else given, 'the neck'
     for name in ('rpn_head', 'bbox_head', 'decode_head', 'auxiliary_head'):
         for part, head, path in _each(node, model, name, 'model') if maps else ():
-            check = _check_decode_head if hasattr(head, 'in_index') else _check_dense_head
-            lines += check(part, head, path, maps, source)
+            lines += _check_head(part, head, path, maps, source)
     if isinstance(node.get('roi_head'), dict) and not node['roi_head'].get('shared_head'):
         lines += _check_roi_head(node['roi_head'], model.roi_head, maps, source)
     return lines
 
 
-def _check_dense_head(node, head, path, maps, source):
-    """Check the head of an RPN or of a detector of one stage, with anchors or points."""
+def _check_head(node, head, path, maps, source):
+    """Check a head of mmseg, or the head of an RPN or of a detector of one stage, with anchors or points."""
+    if hasattr(head, 'in_index'):
+        indices = head.in_index if isinstance(head.in_index, (list, tuple)) else [head.in_index]
+        if not all(isinstance(i, int) and -len(maps) <= i < len(maps) for i in indices):
+            return [finding(f'{path}.in_index', head.in_index,
+                            f'{source} returns {len(maps)} maps, 0 to {len(maps) - 1}')]
+        used = [maps[i] for i in indices]
+        strides, known = node.get('feature_strides'), [_stride(m) for m in used]
+        if lines := _check_channels(node, _forward(head, maps, levels=False), used, path, source):
+            return lines
+        # the head looks at how the strides relate
+        if type(head).__name__ == 'FPNHead' and [s / strides[0] for s in strides] != [s / known[0] for s in known]:
+            return [finding(f'{path}.feature_strides', strides, f'the maps have the strides {known}')]
     if not hasattr(head, 'prior_generator'):
         return []
-    lines = []
-    if isinstance(node.get('in_channels'), int) and _forward(head, maps, levels=False) is None:
-        lines = _compare(node['in_channels'], _channels(maps), f'{path}.in_channels', source)
+    lines = _check_channels(node, _forward(head, maps, levels=False), maps, path, source)
     inner = next((name for name in ('anchor_generator', 'prior_generator') if name in node), None)
     strides, path = (node[inner].get('strides'), f'{path}.{inner}') if inner else (node.get('strides'), path)
     return lines + (_compare_strides(strides, maps, f'{path}.strides', source) if strides else [])
 
 
-def _check_decode_head(node, head, path, maps, source):
-    """Check channels, indices and strides of a head of mmseg."""
-    several = isinstance(head.in_index, (list, tuple))
-    indices = head.in_index if several else [head.in_index]
-    if not all(isinstance(i, int) and -len(maps) <= i < len(maps) for i in indices):
-        return [finding(f'{path}.in_index', head.in_index, f'{source} returns {len(maps)} maps, 0 to {len(maps) - 1}')]
-    given = [maps[i].shape[1] for i in indices]
-    if _forward(head, maps, levels=False) is None:
-        return _compare(node.get('in_channels'), given if several else given[0], f'{path}.in_channels', source)
-    strides, known = node.get('feature_strides'), [_stride(maps[i]) for i in indices]
-    # the head looks at how the strides relate
-    if type(head).__name__ == 'FPNHead' and [s / strides[0] for s in strides] != [s / known[0] for s in known]:
-        return [finding(f'{path}.feature_strides', strides, f'the maps have the strides {known}')]
-    return []
+def _check_channels(node, given, maps, path, source):
+    """Compare ``in_channels`` with the maps that a part gets, if it does not accept them: some use only a few."""
+    wanted, channels = node.get('in_channels'), [m.shape[1] for m in maps]
+    if not isinstance(wanted, (list, tuple)):
+        channels = _channels(maps)
+    return _compare(wanted, channels, f'{path}.in_channels', source) if given is None else []
 
 
 def _check_roi_head(node, roi_head, maps, source):
@@ -225,22 +176,9 @@ def _check_roi_head(node, roi_head, maps, source):
             lines += _compare_strides(strides, used, f'{path}.featmap_strides', source)
             lines += _compare(channels, _channels(used), f'{path}.out_channels', source)
         for head_node, head, path in _each(node, roi_head, f'{part}_head', 'model.roi_head'):
-            if _forward(head, torch.empty(1, channels, *size, device='meta'), levels=False) is None:
-                lines += _compare(head_node.get('in_channels'), channels, f'{path}.in_channels', 'its RoI extractor')
-                if part == 'bbox':
-                    lines += _compare(head.roi_feat_size[0], size[0], f'{path}.roi_feat_size', 'its RoI extractor')
+            rois = torch.empty(1, channels, *size, device='meta')
+            lines += _check_channels(head_node, _forward(head, rois, levels=False), [rois], path, 'its RoI extractor')
     return lines
-
-
-class _ShapesAlone(TorchFunctionMode):
-    """Skips what is slow on the meta device: norms, which change no shape, and modes of interpolation."""
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func in _NORMS:
-            return args[0]
-        if func is F.interpolate:
-            args, kwargs = args[:3], {key: kwargs[key] for key in ('size', 'scale_factor') if key in (kwargs or {})}
-        return func(*args, **(kwargs or {}))
 
 
 def _forward(module, maps, levels=True):
@@ -248,9 +186,9 @@ def _forward(module, maps, levels=True):
     try:
         module.to('meta')
         module.eval()
-        with torch.no_grad(), _ShapesAlone():
+        with torch.no_grad():
             given = module(maps)
-    except (Exception, NoNetwork):  # it may need data, or more than maps
+    except Exception:  # it may need data, or more than maps
         return None
     given = [given] if isinstance(given, torch.Tensor) else given
     are_maps = isinstance(given, (list, tuple)) and all(isinstance(m, torch.Tensor) and m.ndim == 4 for m in given)

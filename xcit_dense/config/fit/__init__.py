@@ -3,12 +3,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..._utils.text import counted, shown
-from ...tasks import task_of
 from ..check import warm_up_of
+from ..tasks import task_of
 from .detection import factor_for_objects, fit_detector, look_at_objects, share_of_rare
-from .geometry import RARE, named_classes
+from .geometry import RARE, measure_objects, named_classes
 from .maps import factor_for_maps, look_at_maps, loss_for_thin, measure_maps
-from .objects import measure_objects
 
 #: In a run of fewer iterations the model changes hardly more than in a warm-up.
 _SHORT = 300
@@ -72,16 +71,21 @@ def describe_fit(cfg, found: Look) -> dict:
     """Return what a start says about the fit, by name: what was changed, the facts, and under '' the warnings."""
     lines = dict(found.facts)
     if 'fitted' in cfg:
-        changes, last = '', ''
-        for change in cfg.fitted:
-            changes += f'\n  {change["key"]}  {shown(change["before"])} -> {shown(change["after"])}'
-            changes += f'  ({change["why"]})' if change['why'] not in ('', last) else ''
-            last = change['why']
-        lines = {'fitted': f'to the data (--no-fit keeps the recipe):{changes}' if changes else
-                 'the recipe fits the data', **lines}
+        lines = {'fitted': '\n  '.join(['to the data (--no-fit keeps the recipe):', *changes_in_words(cfg.fitted)])
+                 if cfg.fitted else 'the recipe fits the data', **lines}
     if found.warnings:
         lines[''] = '\n'.join(['the config may not fit the data:', *(f'  {line}' for line in found.warnings),
                                *['--suggest prints a config that fits'] * ('fitted' not in cfg)])
+    return lines
+
+
+def changes_in_words(fitted) -> list:
+    """Return a line for each change that `xcit_dense.config.fit.fitting.fit` recorded; one reason may be for several.
+    """
+    lines, last = [], ''
+    for key, before, after, why in ((change[name] for name in ('key', 'before', 'after', 'why')) for change in fitted):
+        lines.append(f'{key}  {shown(before)} -> {shown(after)}' + (f'  ({why})' if why not in ('', last) else ''))
+        last = why
     return lines
 
 
@@ -105,11 +109,8 @@ def _look_at_length(cfg, epoch_length, images, measured, warnings):
         if 0.25 * length < end <= length and shorter < node['end']:  # check_schedule reports one beyond the run
             warnings.append(f'{path} warms up for {end} of the {length} iterations: use --cfg-options '
                             f'{path}.end={shorter}')
-    train = cfg.get('train_cfg') or {}
-    if cfg.get('timed'):  # as short as it was asked for
-        return
-    if measured and epoch_length and train.get('max_epochs') and train['max_epochs'] * epoch_length < _SHORT:
-        warnings.append(f'the run has only {counted(train["max_epochs"] * epoch_length, "iterations")} in all: '
-                        f'use --epochs {-(-1000 // epoch_length)}')
-    elif measured and (train.get('max_iters') or _SHORT) < _SHORT:
-        warnings.append(f'the run has only {counted(train["max_iters"], "iterations")} in all: use --iterations 1000')
+    epochs, iterations = map((cfg.get('train_cfg') or {}).get, ('max_epochs', 'max_iters'))
+    length = iterations or (epochs or 0) * (epoch_length or 0)
+    if measured and 0 < length < _SHORT and not cfg.get('timed'):  # as short as it was asked for
+        option = f'--epochs {-(-1000 // epoch_length)}' if epochs and epoch_length else '--iterations 1000'
+        warnings.append(f'the run has only {counted(length, "iterations")} in all: use {option}')

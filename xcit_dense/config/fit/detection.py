@@ -1,6 +1,4 @@
 """How a detector fits its objects: their sizes, anchors, limits on their number, rare classes."""
-from typing import NamedTuple
-
 import numpy as np
 
 from ..._utils.text import counted, type_name
@@ -117,7 +115,7 @@ def fit_detector(cfg, objects, given=(), keeps_rate: bool = False) -> dict:
 
     Args:
         cfg: The config, which is changed.
-        objects: `xcit_dense.config.fit.objects.Objects`.
+        objects: `xcit_dense.config.fit.geometry.Objects`.
         given: Dotted keys that the user set: with one of the anchors, all of them stay.
         keeps_rate: Whether the learning rate stays.
 
@@ -141,9 +139,9 @@ def _anchors(cfg, boxes, given):
     fitted = fit_anchors(boxes, anchors.generator)
     if fitted is None:
         return {}, ''
-    before, after = ((best_ious(boxes, shapes) >= anchors.positive).mean()
-                     for shapes in (anchors.shapes, fitted.shapes))
-    return {f'{anchors.key}.{name}': value for name, value in fitted.arguments.items()}, (
+    arguments, shapes = fitted
+    before, after = ((best_ious(boxes, each) >= anchors.positive).mean() for each in (anchors.shapes, shapes))
+    return {f'{anchors.key}.{name}': value for name, value in arguments.items()}, (
         f'{after:.0%} of the boxes have an anchor with an IoU of {anchors.positive:g} or more, before {before:.0%}')
 
 
@@ -172,12 +170,6 @@ def _filter(cfg, objects):
             f'otherwise {counted(objects.too_small, "images")} would be too small to be used')
 
 
-class Fitted(NamedTuple):
-    """Anchors: the arguments of their generator, and their shapes."""
-    arguments: dict
-    shapes: np.ndarray
-
-
 def fit_anchors(boxes, generator):
     """Return the anchors that fit boxes best.
 
@@ -186,7 +178,8 @@ def fit_anchors(boxes, generator):
         generator: The config of an ``AnchorGenerator`` with ``scales`` or ``octave_base_scale``.
 
     Returns:
-        `Fitted`; None if the anchors of the generator are as good, or if it is of another type.
+        The arguments of their generator, and their shapes; None if those of the generator are as good, or if it is of
+        another type.
     """
     strides = [stride if isinstance(stride, (int, float)) else stride[0] for stride in generator.get('strides') or ()]
     keys = {'strides', 'ratios', 'scales', 'octave_base_scale', 'scales_per_octave', 'type'}
@@ -214,7 +207,7 @@ def fit_anchors(boxes, generator):
     if best[0] < before + 0.03:
         return None
     scales = dict(octave_base_scale=best[1][0]) if octave else dict(scales=best[1])
-    return Fitted(dict(scales, ratios=list(best[2])), best[3])
+    return dict(scales, ratios=list(best[2])), best[3]
 
 
 def _judge(boxes, scales, ratios, strides):

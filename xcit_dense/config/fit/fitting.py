@@ -1,13 +1,18 @@
-"""Fit a config to its training data before a training, and use what was fitted afterwards."""
+"""Fit a config to its training data before a training, use what was fitted afterwards, or suggest it: `--suggest`."""
+import ast
+import copy
 import itertools
 import math
 import re
+import textwrap
 from numbers import Real
 from pathlib import Path
 
+from mmengine.config import Config
+
 from ..._utils.text import counted
 from ...data.datasets import LOADERS, datasets
-from ...tasks import task_of
+from ...errors import ConfigError, DataError
 from ...weights.contents import config_of_checkpoint
 from ..check import warm_up_of
 from ..check.keys import changes, concerns, copies_of, restore_given, set_value, value_at
@@ -15,18 +20,20 @@ from ..check.top_level import files_of, option_for
 from ..image_size import box_of, set_image_size
 from ..length import UNITS, process_count, set_length, set_val_interval, shorten_warm_up
 from ..loading import configs_folder, read_config
+from ..settings import PARTS
+from ..tasks import task_of
+from . import changes_in_words
 from .detection import REPEATS, repeat_rare
 from .geometry import LEAST_BATCH, resize_of, rounded
 from .maps import IOU_LOSS, add_iou_loss
 
-#: The parts of a config that are fitted, besides the sizes of images.
-PARTS = (*LOADERS, 'model', 'auto_scale_lr', 'optim_wrapper', 'train_cfg', 'default_hooks', 'custom_hooks',
-         'param_scheduler')
 #: What is recorded under a name of its own, as it changes many places of a config.
 SIZE = 'image_size'
 #: What is added to a config, by the name of its record: where, and the function that adds it once.
 ADDED = {REPEATS: ('train_dataloader.dataset.oversample_thr', repeat_rare),
          IOU_LOSS: ('model.decode_head.loss_decode', add_iou_loss)}
+#: The keys of a data set that are not about which data it is.
+_OF_IMAGES = ('pipeline', 'filter_cfg')
 #: The fewest iterations of a run that counts epochs; how often a run that counts iterations sees the data.
 _ITERATIONS, _LEAST_PASSES, _MOST_PASSES = 1000, 10, 400
 #: The most epochs, however small the data is; and the number of validations of a run that is made longer.
@@ -57,7 +64,7 @@ def fit(cfg, settings=None, given=()):
         was fitted.
     """
     part = task_of(cfg).part('fit')
-    measured = part.measure(cfg) if len(datasets(cfg, LOADERS[:1])) == 1 else None
+    measured = part.measure(cfg)
     if measured is None:
         return None
     given = [*given, *_own_keys(cfg)]
@@ -71,8 +78,9 @@ def fit(cfg, settings=None, given=()):
             factor = 1.
         if factor != 1.:
             record.append(dict(key=SIZE, before=list(box), after=list(box_of(cfg)), why=why))
-    if factor == 1.:
-        factor = _given_factor(cfg, box)
+    recipe = box_of(read_config(_own_files(cfg)[0] or cfg.filename))
+    if factor == 1. and box and recipe:  # by which the user enlarged the images
+        factor = max((math.prod(box) / math.prod(recipe)) ** 0.5, 1.)
     before, whys = copies_of(cfg, PARTS), {}
     if '--batch-size' not in asked:
         whys |= _fit_batch(cfg, factor, measured.count)
@@ -174,12 +182,6 @@ def _enlarge(cfg, fit, measured, least):
     return factor, why
 
 
-def _given_factor(cfg, box):
-    """Return the factor by which a user enlarged the box of images over that of the recipe, at least 1."""
-    recipe = box_of(read_config(_own_files(cfg)[0] or cfg.filename))
-    return max((math.prod(box) / math.prod(recipe)) ** 0.5, 1.) if box and recipe else 1.
-
-
 def _fit_batch(cfg, factor, images):
     """Change the batch size, and the one that the rate is for; return the reasons by key."""
     now = cfg.train_dataloader.get('batch_size')
@@ -225,3 +227,72 @@ def fit_length(cfg, epoch_length: int) -> dict:
             set_val_interval(cfg, length // _VALIDATIONS)
             whys |= dict.fromkeys(('train_cfg.val_interval', 'default_hooks'), f'{_VALIDATIONS} validations')
     return whys
+
+
+def suggest(cfg, base, source: str, settings=None, given=()) -> str:
+    """Return the text of a config that fits the training data of another.
+
+    Args:
+        cfg: The other config, with its data and its classes.
+        base: The file of that config.
+        source: A description of what the suggestion is for.
+        settings: `xcit_dense.config.settings.Settings` that were applied to the config: these values stay, and are
+            written.
+        given: As for `fit`.
+
+    Raises:
+        ConfigError: The config is not for a detector or segmentor, or does not consist of plain values.
+        DataError: The data cannot be measured.
+    """
+    if task_of(cfg).fit is None:
+        raise ConfigError(f'--suggest is for detectors and segmentors, not for {task_of(cfg).name}')
+    fitted = copy.deepcopy(cfg)
+    measured = fit(fitted, settings, given)
+    if measured is None:
+        raise DataError('--suggest needs one training data set on a local disk: a COCO file with objects, or label '
+                        'maps whose pixels are numbers of classes')
+    title = f'Suggested by train --suggest for {source}: {measured.in_words}.'
+    return write_config(base, _changed(read_config(base), fitted), [title, *changes_in_words(fitted.fitted)])
+
+
+def _changed(own, cfg) -> dict:
+    """Return what a config has that its file has not, by dotted key, except the data and the weights to start from.
+
+    Lists are whole; a dict of another type is whole too, and replaces that of the file.
+    """
+    cfg, found = copy.deepcopy(cfg), {}
+    for loader in LOADERS:
+        for dataset, other in zip(datasets(cfg, [loader]), datasets(own, [loader]), strict=False):
+            kept = {key: dataset[key] for key in _OF_IMAGES if key in dataset}
+            dataset.clear()
+            dataset.update({**other, **kept})
+    for part in PARTS:
+        for key, old, value in changes(own.get(part), cfg.get(part), part, by_type=True):
+            whole = re.split(r'\.\d', key)[0]
+            if key.endswith('.num_classes') or '.init_cfg' in key:
+                continue
+            replaced = whole == key and isinstance(old, dict) and isinstance(value, dict)
+            found[whole] = dict(_delete_=True, **value) if replaced else value_at(cfg, whole)
+    return found
+
+
+def write_config(base, values: dict, comments) -> str:
+    """Return the text of a config.
+
+    Args:
+        base: The file of the config that is changed.
+        values: Values by dotted key: numbers, texts, lists and dicts.
+        comments: Texts for the first lines.
+
+    Raises:
+        ConfigError: A value cannot be written, such as the class of a pure-Python config.
+    """
+    lines = [line for text in comments for line in textwrap.wrap(text, 118, subsequent_indent='    ')]
+    cfg = Config()
+    cfg.merge_from_dict(values)
+    try:
+        ast.parse(text := cfg.pretty_text)
+    except SyntaxError as error:
+        raise ConfigError('--suggest can write only numbers, texts, lists and dicts, and this config has other '
+                          f'values: {error}') from error
+    return '\n'.join([*(f'# {line}' for line in lines), f'_base_ = {str(base)!r}', '', text])

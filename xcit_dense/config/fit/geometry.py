@@ -1,11 +1,16 @@
-"""Sizes that a config determines: how images are resized, how large a token is, which anchors there are."""
+"""Sizes in the data and in the config: of the objects to detect, of resized images, tokens and anchors."""
+from collections import Counter
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from ..._utils.text import listed, type_name
+from ..._utils.text import counted, listed, type_name
 from ...archs import get_arch
-from ...data.datasets import LOADERS, datasets
+from ...data.check.agreement import wanted_classes
+from ...data.check.coco_file import read_coco
+from ...data.datasets import LOADERS, datasets, only_dataset
+from ...data.files import cached
 
 #: Below this IoU an anchor does not learn a box well, whatever the assigner allows.
 NO_ANCHOR = 0.3
@@ -18,6 +23,105 @@ _MOST_ENLARGED, _MORE_PIXELS, _MORE_IN_STEP, _LEAST_FACTOR = 1.5, 7, 2, 1.15
 LEAST_BATCH = 2
 #: Steps whose effect `zooms` computes.
 _KNOWN = ('Resize', 'FixScaleResize')
+#: Boxes whose sizes and shapes are examined: more would not show more.
+_SAMPLE = 20_000
+
+
+@dataclass(frozen=True)
+class Objects:
+    """The objects that a detector is trained on: no crowds, and none that mmdet ignores.
+
+    Attributes:
+        images: Numbers (n, 3): width and height in pixels, and how many images have that size.
+        per_image: Numbers (n, 2): a number of objects from 1 up, and how many images have that number.
+        boxes: An evenly spaced sample (n, 4): width and height of the image, then of the box, in pixels.
+        classes: By name, the number of objects, and the number of images that have one.
+        too_small: The number of images that the ``min_size`` of ``filter_cfg`` removes.
+        empty: The number of images that its ``filter_empty_gt`` removes.
+    """
+    images: np.ndarray
+    per_image: np.ndarray
+    boxes: np.ndarray
+    classes: dict
+    too_small: int
+    empty: int
+
+    @property
+    def count(self) -> int:
+        """The number of images that are used."""
+        return int(self.images[:, 2].sum()) - self.empty
+
+    @property
+    def total(self) -> int:
+        """The number of objects."""
+        return int(self.per_image.prod(1).sum())
+
+    @property
+    def in_words(self) -> str:
+        """How much there is."""
+        return f'{counted(self.total, "objects")} in {counted(self.count, "images")}'
+
+    @property
+    def examples(self) -> dict:
+        """By name, of how many objects a class is learnt."""
+        return {name: objects for name, (objects, _) in self.classes.items()}
+
+    def most(self, percent: float) -> int:
+        """Return the largest number of objects per image in this percentage of the images that have objects."""
+        return int(np.percentile(np.repeat(*self.per_image.T), percent, method='inverted_cdf'))
+
+
+def measure_objects(cfg):
+    """Measure the objects of the training's COCO file; the result is cached until it changes.
+
+    Returns:
+        `Objects`; None if the data is several data sets, of another kind, not on a local disk, or has no objects.
+    """
+    dataset = only_dataset(cfg, LOADERS[0], ('CocoDataset', ))
+    if dataset is None:
+        return None
+    path, wanted = dataset.ann_file, wanted_classes(dataset, bool(cfg.get('classes_from_data')))
+    rules = {} if dataset.get('test_mode') else dict(dataset.get('filter_cfg') or {})
+    try:
+        content = cached(f'objects {wanted!r} {rules!r}', path, lambda: _measure(path, wanted, rules))
+    except (KeyError, TypeError, ValueError):  # fields that the check of the data reports
+        return None
+    if not content or not content['boxes']:
+        return None
+    arrays = {name: np.array(content[name], float if name == 'boxes' else int).reshape(-1, columns)
+              for name, columns in (('images', 3), ('per_image', 2), ('boxes', 4))}
+    return Objects(**{**content, **arrays})
+
+
+def _measure(path, wanted, rules):
+    """Return the values of `Objects` for a file and a ``filter_cfg``, as JSON values; None if it is no COCO file."""
+    content, fault = read_coco(path)
+    if fault:
+        return None
+    sizes = {image['id']: (image['width'], image['height']) for image in content['images']
+             if min(image['width'], image['height']) >= rules.get('min_size', 0)}
+    names = {category['id']: category['name'] for category in content['categories']
+             if wanted is None or category['name'] in wanted}
+    objects = [(record['image_id'], names[record['category_id']], record['bbox'][2:])
+               for record in content['annotations'] if _is_used(record, sizes, names)]
+    some = np.unique(np.linspace(0, len(objects) - 1, min(len(objects), _SAMPLE)).astype(int)).tolist()
+    per_image = Counter(image for image, *_ in objects)
+    amounts = Counter(name for _, name, _ in objects)
+    with_one = Counter(name for _, name in {(image, name) for image, name, _ in objects})
+    return dict(
+        images=[[*size, count] for size, count in sorted(Counter(sizes.values()).items())],
+        per_image=sorted(Counter(per_image.values()).items()),
+        boxes=[[*sizes[image], *box] for image, _, box in map(objects.__getitem__, some)],
+        classes={name: [amounts[name], with_one[name]] for name in names.values()},
+        too_small=len(content['images']) - len(sizes),
+        empty=len(sizes) - len(per_image) if rules.get('filter_empty_gt') else 0)
+
+
+def _is_used(record, sizes, names):
+    """Whether a detector learns an object."""
+    return (record['image_id'] in sizes and record['category_id'] in names and record['area'] > 0
+            and not (record.get('iscrowd') or record.get('ignore'))
+            and min(record['bbox'][2:]) >= 1 and min(sizes[record['image_id']]) > 0)
 
 
 class Anchors(NamedTuple):

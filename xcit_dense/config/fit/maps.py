@@ -7,7 +7,7 @@ from PIL import Image
 
 from ..._utils.text import counted, type_name
 from ...data.check.agreement import wanted_classes
-from ...data.datasets import LOADERS, datasets
+from ...data.datasets import LOADERS, only_dataset
 from ...data.files import FORMATS, Unreadable, read_files
 from ...data.label_maps import LabelMaps
 from ...data.pipelines import ignored_labels
@@ -53,17 +53,17 @@ class Maps:
         return {name: images for name, (_, images) in self.classes.items()}
 
 
-def measure_maps(cfg, loader: str = LOADERS[0]):
-    """Measure the label maps of a loader; the results for a file are cached until it changes.
+def measure_maps(cfg):
+    """Measure the label maps of the training; the results for a file are cached until it changes.
 
     Returns:
-        `Maps`; None if there are none, or if they are not on a local disk, in colour or of another kind of data set.
+        `Maps`; None if there are none, or if they are several data sets, not on a local disk, in colour or of another
+        kind of data set.
     """
-    members = datasets(cfg, [loader])
-    if len(members) != 1 or not _is_known(members[0]):
+    dataset = only_dataset(cfg, LOADERS[0], ('BaseSegDataset', 'ImageFolderDataset'))
+    if dataset is None or not dataset.prefixes.get('seg_map_path'):
         return None
-    dataset, = members
-    maps = LabelMaps(dataset, ignored_labels(cfg, loader))
+    maps = LabelMaps(dataset, ignored_labels(cfg, LOADERS[0]))
     try:
         paths = maps.paths()
     except DataError:  # no list
@@ -85,12 +85,6 @@ def measure_maps(cfg, loader: str = LOADERS[0]):
     return Maps(np.concatenate([sizes, counts[:, None]], 1),
                 {name: (totals[label, 0] / total, int(totals[label, 1])) for name, label in labels.items()},
                 {name: widths[label] for name, label in labels.items() if label in widths})
-
-
-def _is_known(dataset):
-    return (dataset.reader in ('BaseSegDataset', 'ImageFolderDataset')
-            and not dataset.is_elsewhere
-            and bool(dataset.prefixes.get('seg_map_path')))
 
 
 def _widths(paths, folder):

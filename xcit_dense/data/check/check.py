@@ -1,35 +1,31 @@
 """The check of the data sets of a config, and what stops a training or a test."""
 import logging
 import shlex
-from pathlib import Path
 
 from mmengine.logging import print_log
 
 from ..._utils.processes import is_first_process
 from ..._utils.text import counted
 from ...errors import ConfigError, DataError
-from ..class_folders import ClassImages
+from ..class_folders import ClassImages, same_classes
 from ..classes import difference_of, known_classes, outputs_of
-from ..datasets import LOADERS, DataSet, datasets, of_same_size
-from ..imagenet import same_classes
-from ..label_maps import first_label, names_path_of, own_ignored, without_ignored
-from ..pipelines import ignored_labels, image_loader, judges_masks, loads_masks, map_loader, stops_at_255
+from ..datasets import LOADERS, DataSet, datasets
+from ..label_maps import first_label, names_path_of, own_ignored, void_names, without_ignored
+from ..pipelines import ignored_labels
 from ..unlabelled import UnlabelledSource
-from .agreement import check_beside, check_classes, check_names, check_void, listed_names, wanted_classes
+from .agreement import check_beside, check_classes, check_names, listed_names, wanted_classes
 from .class_images import add_shared, check_class_images, check_labels
-from .coco import check_coco_set, filter_of
-from .findings import Finding, Report, alike, each_kind_first, in_one_line
-from .label_maps import check_label_maps
+from .coco import check_coco_set
+from .findings import Finding, Report, in_lines
+from .images import check_label_maps
 
 _SHOWN = 10
 #: Findings that stop a test or make its results meaningless; different class names do neither.
 _ENDS = ('not-there', 'no-images', 'class-count', 'class-numbers', 'list-line')
-#: Settings that do not change the findings by themselves; some values in them do.
-_NOT_CHECKED = ('pipeline', 'filter_cfg')
 
 
-def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, judged=None, ignored=(),
-                   trained: bool = True, stops: bool = False) -> Report:
+def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, ignored=(),
+                   trained: bool = True) -> Report:
     """Check one data set: its annotation file, its images, its label maps and the names of its classes.
 
     Args:
@@ -37,44 +33,45 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, jud
             images with label maps, or images by class.
         from_data: Whether its classes come from the data, as with ``classes_from_data``.
         use_cache: Whether to reuse results for files with the same size and time.
-        judged: Whether a metric reads its masks; None if that is unknown.
         ignored: Labels that heads or metrics ignore, in addition to those that the data set ignores.
-        trained: Whether it is trained on. A test of images by class needs less, one with label maps more.
-        stops: Whether training fails on labels that are 255 after loading.
+        trained: Whether it is trained on: a test of images by class needs less.
     """
     dataset = DataSet.of(dataset)
     reader = dataset.reader
     wanted = wanted_classes(dataset, from_data)
     source = str(dataset.get('ann_file') or dataset.get('data_root') or '')
-    if dataset.type is None:
-        return _unchecked(source, f'no installed framework has a data set type {dataset["type"]!r}')
+    why = 'its files are not on a disk' if dataset.is_elsewhere else ''
     if reader not in ('CocoDataset', 'BaseSegDataset', 'ImageFolderDataset', 'CustomDataset', 'UnlabelledImages'):
-        return _unchecked(source, f'{dataset["type"]!r} is not a known kind of data set: COCO, images with label '
-                                  'maps, or images by class')
-    if dataset.is_elsewhere:
-        return _unchecked(source, 'its files are not on a disk')
+        why = (f'{dataset["type"]!r} is of no installed framework, or no known kind of data set: COCO, images with '
+               'label maps, or images by class')
+    if why:
+        return Report(source, [Finding('not-checked', source, value=why)])
     if reader == 'CocoDataset':
-        return check_coco_set(dataset, wanted, use_cache, judged)
+        return check_coco_set(dataset, wanted, use_cache)
     if reader in ('CustomDataset', 'UnlabelledImages'):
         source = ClassImages(dataset) if reader == 'CustomDataset' else UnlabelledSource(dataset)
         return check_class_images(source, wanted, trained, use_cache)
-    own, path = dataset.own_classes, names_path_of(dataset)
-    if own:  # classes that the config does not use are ignored, and the order may differ
-        findings = [f for f in check_names(dataset['type'], wanted, own) if f.kind == 'class-missing']
-        names = own
-    else:
-        listed, findings = listed_names(path)
-        findings += check_void(path, listed or wanted or (), first_label(dataset), own_ignored(dataset))
-        listed = listed and without_ignored(listed, first_label(dataset), own_ignored(dataset))
-        names = wanted or listed
-        findings += check_names(path, wanted, listed) if listed else []
-    report = check_label_maps(dataset, names, reader == 'BaseSegDataset', use_cache, ignored, trained, stops)
+    names, findings = _classes_of_maps(dataset, wanted)
+    report = check_label_maps(dataset, names, use_cache, ignored)
     report.findings = findings + report.findings
     return report
 
 
-def _unchecked(source, why):
-    return Report(source, [Finding('not-checked', str(source), value=why)])
+def _classes_of_maps(dataset, wanted):
+    """Return the class of each label, or None if any label will do, and findings on the names."""
+    if own := dataset.own_classes:  # classes that the config does not use are ignored, and the order may differ
+        return own, [f for f in check_names(dataset['type'], wanted, own) if f.kind == 'class-missing']
+    path, first, ignored = names_path_of(dataset), first_label(dataset), own_ignored(dataset)
+    listed, findings = listed_names(path)
+    void = {place + first: name for place, name in void_names(listed or wanted or ()) if place + first not in ignored}
+    if void:
+        findings.append(Finding('class-void', str(path), value=(
+            f'{", ".join(map(repr, void.values()))}. To ignore these pixels: --ignore-label '
+            f'{" ".join(map(str, void))}')))
+    if not listed:
+        return wanted, findings
+    listed = without_ignored(listed, first, ignored)
+    return wanted or listed, findings + check_names(path, wanted, listed)
 
 
 def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
@@ -86,23 +83,14 @@ def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
     """
     users, parts = {}, set()
     for dataset in datasets(cfg, loaders):
-        user, loader = dataset.name, dataset.name.partition('.')[0]
+        loader = dataset.name.partition('.')[0]
         if dataset.get('indices') is not None or 'KFoldDataset' in repr(cfg[loader]):
-            parts.add(user)
-        options = dict(judged=judges_masks(cfg, loader), ignored=ignored_labels(cfg, loader))
-        if dataset.reader != 'CocoDataset':
-            options['trained'] = loader == LOADERS[0]
-            options['stops'] = options['trained'] and stops_at_255(cfg)
-        key = repr([sorted((name, value) for name, value in dataset.items() if name not in _NOT_CHECKED), options,
-                    filter_of(dataset), loads_masks(dataset), image_loader(dataset).step, map_loader(dataset).step])
-        users.setdefault(key, (dataset, options, []))[-1].append(user)
+            parts.add(dataset.name)  # of one data set, which is in no other
+        options = dict(ignored=ignored_labels(cfg, loader), trained=loader == LOADERS[0])
+        key = repr([sorted(dataset.items()), options])
+        users.setdefault(key, (dataset, options, []))[-1].append(dataset.name)
     reports = {', '.join(names): check_data_set(dataset, bool(cfg.get('classes_from_data')), use_cache, **options)
                for dataset, options, names in users.values()}
-    instead = of_same_size('. For data with boxes alone use a detector without masks: fasterrcnn_xcit_s12_p16_custom',
-                           cfg)
-    for report in reports.values():
-        report.findings = [found._replace(value=instead) if found.kind == 'mask-missing' else found
-                           for found in report.findings]
     add_shared({names: report for names, report in reports.items() if not parts & set(names.split(', '))}, use_cache)
     return reports
 
@@ -118,8 +106,7 @@ def check_before_training(cfg, on_findings: str = 'stop'):
 
     Raises:
         ConfigError: ``on_findings`` is something else.
-        DataError: The data root does not exist, or there are errors: the message has the first ones, their number,
-            and the command that shows all.
+        DataError: There are errors: the message has the first ones, their number, and the command that shows all.
     """
     if on_findings not in ('stop', 'warn'):
         raise ConfigError(f'on_findings must be stop or warn, not {on_findings!r}')
@@ -134,11 +121,6 @@ def check_before_training(cfg, on_findings: str = 'stop'):
             _warn(f'data check of {shown.summary()}')
     if not errors:
         return
-    lost = [path for dataset in datasets(cfg, LOADERS[:2]) if (root := dataset.get('data_root'))
-            and not dataset.is_elsewhere and not (path := Path(root).expanduser().absolute()).is_dir()]
-    if lost and on_findings == 'stop':
-        raise DataError(f'the data root {lost[0]} {"is not a folder" if lost[0].exists() else "does not exist"}: '
-                        'set --data-root DIR to the folder of the data set')
     text = f'the data has {counted(len(errors), "errors")} that would stop or spoil the training'
     if on_findings == 'stop':
         raise DataError(f'{text}:\n{_first_of(errors)}\n{_advice(cfg, errors)}')
@@ -146,13 +128,7 @@ def check_before_training(cfg, on_findings: str = 'stop'):
 
 
 def _first_of(errors):
-    """Return lines with the first errors; equal errors share a line."""
-    groups = alike(errors)
-    order = each_kind_first([first for first, _ in groups])
-    lines = [f'  {in_one_line(*groups[place])}' for place in order[:_SHOWN]]
-    if more := sum(count for _, count in (groups[place] for place in order[_SHOWN:])):
-        lines.append(f'  and {more:,} more')
-    return '\n'.join(lines)
+    return '\n'.join(f'  {line}' for line in in_lines(errors, _SHOWN))
 
 
 def _advice(cfg, errors):

@@ -7,15 +7,13 @@ from pathlib import Path
 from ..._utils.files import hash_of
 from ..._utils.text import counted, listed, shown
 from ...errors import DataError
-from ..class_folders import ClassImages
+from ..class_folders import ClassImages, are_imagenet_names, imagenet_classes
 from ..classes import difference_of
 from ..datasets import LOADERS
 from ..files import read_files, read_header
-from ..folders import IMAGE_SUFFIXES
-from ..imagenet import are_imagenet_names, imagenet_classes
 from .agreement import listed_names
 from .findings import Finding, Report
-from .image_files import ImageCheck, samples_of
+from .images import ImageCheck, choose_samples
 
 #: So many of its last bytes tell whether a file may be a copy of another.
 _TAIL = 4096
@@ -31,9 +29,9 @@ def check_class_images(source, wanted, trained: bool, use_cache: bool) -> Report
         use_cache: Whether to reuse results for files with the same size and time.
     """
     check = _Check(source, wanted, trained, use_cache)
-    images = check.attempt(lambda: [check.classes(), check.lines(), source.images()][-1])
-    if images is None:
+    if not check.labels():
         return check.report([])
+    images = source.images()
     if not images:
         check.add('no-images', source.source, value=f'looked for {", ".join(sorted(source.suffixes))}')
     check.unread()
@@ -53,7 +51,7 @@ def check_labels(dataset, wanted) -> list:
         wanted: The class names of the config, or None.
     """
     check = _Check(ClassImages(dataset), wanted, False, False)
-    check.attempt(lambda: [check.classes(), check.lines()])
+    check.labels()
     return check.findings
 
 
@@ -75,15 +73,16 @@ class _Check(ImageCheck):
         self.names = ()  # by label; empty if any label will do
         self.images = []
 
-    def attempt(self, read):
-        """Return what ``read`` returns; None, with a finding, if the data cannot be used at all."""
+    def labels(self) -> bool:
+        """Check classes and lines, and return whether the data can be used at all."""
         try:
-            return read()
+            self.classes()
+            self.lines()
         except DataError as error:
-            source, text = self.source, str(error)
-            self.add('no-images' if os.path.exists(source) else 'not-there', source,
-                     value=f'it {text.removeprefix(source).strip()}' if text.startswith(f'{source} ') else text)
-            return None
+            self.add('no-images' if os.path.exists(self.source) else 'not-there', self.source,
+                     value=str(error).replace(f'{self.source} ', 'it ', 1))
+            return False
+        return True
 
     def classes(self):
         """Find the class names, and where those of the config and of the folders differ."""
@@ -129,11 +128,12 @@ class _Check(ImageCheck):
     def lines(self):
         """Find lines of the list that cannot be used."""
         for line in self.data.lines if self.data.list else ():
-            fault = ('list-line', line.fault) if line.fault else (
-                'list-label', f'{line.label}; the labels of {counted(len(self.names), "classes")} are 0 to '
-                f'{len(self.names) - 1}') if self.names and line.label >= len(self.names) else None
-            if fault:
-                self.add(fault[0], self.source, 'lines', line.number, fault[1], line.number)
+            if line.fault:
+                self.add('list-line', self.source, 'lines', line.number, line.fault, line.number)
+            elif self.names and line.label >= len(self.names):
+                self.add('list-label', self.source, 'lines', line.number, (
+                    f'{line.label}; the labels of {counted(len(self.names), "classes")} are 0 to '
+                    f'{len(self.names) - 1}'), line.number)
 
     def unread(self):
         """Find files that the data set does not read, by their suffixes."""
@@ -142,29 +142,20 @@ class _Check(ImageCheck):
             by_suffix[os.path.splitext(path)[1].lower()].append(path)
         for suffix, paths in sorted(by_suffix.items()):
             end = f'named *{suffix}' if suffix else 'without a suffix'
-            self.left_out(paths, f'{end}; only {", ".join(sorted(self.data.suffixes))} are read')
-        self.left_out([self.data.folder / name for name in self.data.beside()
-                       if name.lower().endswith((*IMAGE_SUFFIXES, *self.data.suffixes))],
-                      'next to the class folders, which are ignored')
-
-    def left_out(self, paths, why):
-        if paths:
             names = listed((shown(os.path.relpath(path, self.data.folder)) for path in paths), 2)
-            self.add('files-left-out', self.data.folder, value=f'{counted(len(paths), "files")} {why} ({names})')
+            self.add('files-left-out', self.data.folder, value=(
+                f'{counted(len(paths), "files")} {end}; only {", ".join(sorted(self.data.suffixes))} are read '
+                f'({names})'))
 
     def image(self, path, label, header):
         """Find the problems of an image."""
         if header.fault == 'missing' and not self.data.list:
             self.add('image-left-out', path, value='it is a broken link')
             return
-        for kind, value in self.faults_of(path, header):
+        for kind, value in self.faults_of(header):
             self.add(kind, path, 'files', path, value)
-        if self.names and (label or 0) >= len(self.names):
-            return  # a label without a class
-        content = header.content or {}
-        self.images.append((path, label, content.get('mark')))
-        if 'size' in content:
-            self.drawn[path] = label
+        if not self.names or (label or 0) < len(self.names):  # the label has a class
+            self.images.append((path, label, (header.content or {}).get('mark')))
 
     def folders(self, images):
         """Find class folders without images, and folders that are not classes."""
@@ -203,8 +194,9 @@ class _Check(ImageCheck):
         labels = range(len(self.names)) if self.names else sorted(amounts)
         classes = [(self.name(label), amounts[label], amounts[label]) for label in labels]
         counts = {'images': len(images), **({'classes': len(classes)} if self.data.is_labelled or classes else {})}
-        samples = [dict(file=path, label=self.name(self.drawn[path]), captions=captions)
-                   for path, captions in samples_of(self.findings, self.drawn).items()]
+        drawn = {path: self.name(label) for path, label, mark in self.images if mark}
+        chosen = choose_samples([(finding.row, finding) for finding in self.findings if finding.row in drawn], drawn)
+        samples = [dict(file=path, label=drawn[path], captions=captions) for path, captions in chosen.items()]
         return Report(self.source, self.findings, counts, classes, 'images', samples, self.images,
                       self.data.folder)
 

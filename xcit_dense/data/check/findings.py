@@ -1,7 +1,7 @@
 """Everything that the data check can find, as sentences, and the report on one data set."""
-import os
 from collections import Counter
 from dataclasses import dataclass, field
+from os import PathLike
 from typing import NamedTuple
 
 from ..._utils.text import counted, printable, singular
@@ -27,17 +27,16 @@ KINDS = {kind: Kind(*how, text) for how, texts in {
         'image-id-twice': 'has the same id as another image; its file is {value}',
         'annotation-id-twice': 'has the same id as an earlier annotation',
         'image-dimensions': 'has a width and height of {value}; they must be whole numbers above 0',
-        'box-infinite': 'has the box {value}: width and height must be finite numbers',
-        'box-absurd': 'has the box {value}: a value is more than 10 times the longer side of the image',
-        'mask-missing': 'has no segmentation, but the pipeline of the config loads masks{value}',
+        'box-absurd': 'has the box {value}: a value is infinite, or beyond 10 times the longer side of the image',
+        'mask-missing': 'has no segmentation, but the pipeline of the config loads masks. For data with boxes alone '
+            'use a detector without masks: fasterrcnn_xcit_s12_p16_custom or fasterrcnn_xcit_n12_p16_small',
         'mask-malformed': 'has a segmentation that is neither polygons nor RLE: {value}',
         'polygon-first': 'begins with a polygon of {value}: the evaluation fails on fewer than 5',
-        'polygon-not-finite': 'has a polygon with coordinates that are not finite: {value}',
-        'polygon-absurd': 'has a polygon with a coordinate beyond 10 times the longer side of the image: {value}',
+        'polygon-absurd': 'has a polygon with a coordinate that is not finite, or beyond 10 times the longer side of '
+            'the image: {value}',
         'polygon-outside': 'has only polygons that are entirely outside its image: {value}',
         'rle-size': 'has a mask (RLE) of a different size than its image: {value}',
-        'rle-counts': 'has a mask (RLE) whose counts do not fit its size: {value}',
-        'rle-malformed': 'has a mask (RLE) whose counts cannot be read: {value}',
+        'rle-counts': 'has a mask (RLE) whose counts are no numbers from 0, or do not fit its size: {value}',
         'image-missing': 'does not exist',
         'image-unreadable': 'cannot be read: {value}',
         'image-size': 'has a different size than in the annotation file: {value}',
@@ -46,10 +45,8 @@ KINDS = {kind: Kind(*how, text) for how, texts in {
         'map-missing': 'does not exist; it is the label map of {value}',
         'map-shared': 'has the same label map as {value}',
         'map-unreadable': 'cannot be read: {value}',
-        'map-16-bit': 'is not a label map: a pixel must be one number from 0 to 255, but the file has the mode '
-            '{value}, with larger numbers or fractions',
-        'map-colour': 'is not a label map: a pixel must be one number from 0 to 255, but the file has colours (mode '
-            '{value}). To convert it: --palette FILE, with a line "name r g b" for each class',
+        'map-mode': 'is not a label map: a pixel must be one number from 0 to 255, but the file has the mode {value}. '
+            'To convert colours: --palette FILE, with a line "name r g b" for each class',
         'map-size': 'has a different size than its image: {value}. Resize it without interpolation',
         'map-labels': 'has labels without a class: {value}',
         'list-line': 'cannot be used: {value}',
@@ -71,43 +68,28 @@ KINDS = {kind: Kind(*how, text) for how, texts in {
             'classes_from_data = True in your config',
         'class-order': 'has the classes in a different order than the config, but the framework numbers them in the '
             'order of the file: {value}',
-        'class-list': 'must have one unique class name per line and no empty lines: {value}',
+        'class-list': '{value}',
         'class-count': '{value}',
         'class-explicit': 'cannot be used: {value}',
         'evaluator-data': 'evaluates against different data than its loader reads: {value}',
     },
     (WARNING, True): {  # the frameworks leave it out or repeat it
-        'image-twice': 'is listed twice, both times with the file {value}',
         'file-name-twice': 'has the file {value}, as another image does',
         'unknown-category': 'has the category {value}, which the file does not list; training silently ignores it',
         'orphan': 'belongs to the image {value}, which the file does not list; training silently ignores it',
-        'box-not-finite': 'has the box {value} with values that are not finite; training silently ignores it',
-        'box-negative': 'has the box {value}: a negative width or height; training silently ignores it',
-        'box-empty': 'has the box {value}: less than a pixel wide or high; training silently ignores it',
-        'box-outside': 'has the box {value}: entirely outside its image; training silently ignores it',
-        'area-not-finite': 'has the area {value}; only the evaluation by object size uses it',
+        'box-ignored': 'has the box {value}: it is outside its image, less than a pixel wide or high, or not a number; '
+            'training silently ignores it',
         'area-empty': 'has the area {value}, which must be above 0; training silently ignores it',
-        'mask-no-counts': 'has a mask (RLE) without counts or size: {value}; training silently ignores it',
-        'polygon-none': 'has no valid polygon, only one of {value} (it needs an even count of at least 6); training '
-            'silently ignores the object',
-        'image-cut-off': 'has no end marker ({value}): it may be cut off',
         'map-ignored': 'has no pixel with a class, so training learns nothing from it',
         'image-two-classes': 'is in several classes: {value}',
         'image-in-training': 'is also in the training data: {value}',
     },
     (WARNING, False): {  # training can use it as it is
         'not-checked': 'was not checked: {value}',
-        'annotation-id-0': 'has the id 0, which means "no object" to pycocotools: it counts a detection of this '
-            'object as wrong. The tools here evaluate as if ids began at 1; others do not',
         'box-sticks-out': 'has the box {value}: it extends beyond its image and is cut at the border',
         'polygon-points': 'has a polygon of {value} (it needs an even count of at least 6); training silently '
-            'ignores this polygon',
-        'image-outside': 'is outside the data root: {value}',
-        'image-huge': 'is so large that its size was not checked: {value}',
+            'ignores this polygon, and the object if it has no other',
         'image-left-out': 'is ignored: {value}',
-        'map-ratio': 'has a different size than its image but the same aspect ratio; the pipeline resizes both: '
-            '{value}',
-        'map-without-image': 'is a label map without an image',
         'files-left-out': 'has {value}',
         'class-empty': 'has no images, so this class is never learned',
         'class-ids': 'has folders that are not the WordNet ids of ImageNet, but the config has the classes of '
@@ -118,7 +100,6 @@ KINDS = {kind: Kind(*how, text) for how, texts in {
         'class-void': 'has class names that may mean "no class": {value}',
         'data-set-twice': 'reads the same files as {value}: each image counts twice. If you meant two data sets, set '
             'the data_root of each in the config or with --cfg-options; --data-root sets the same one for all',
-        'evaluator-more': 'evaluates against more images than its loader reads: {value}',
     },
 }.items() for kind, text in texts.items()}
 
@@ -155,21 +136,10 @@ class Finding(NamedTuple):
     @property
     def sentence(self) -> str:
         """The finding as a sentence, without control characters from the data."""
-        return self._say(f'{self.file}: ' if self._record else self.file)
-
-    @property
-    def caption(self) -> str:
-        """The sentence without what the drawn image already shows."""
-        return self._say('' if self._record else os.path.basename(self.file))
-
-    @property
-    def _record(self):
-        if self.part not in ('images', 'annotations', 'categories', 'lines'):
-            return ''
-        return f'{self.part}[{self.row}]' if self.id is None else f'{singular(self.part)} {self.id!r}'
-
-    def _say(self, where):
-        return printable(f'{where}{self._record} {KINDS[self.kind].text.format(value=self.value)}')
+        record = ''
+        if self.part in ('images', 'annotations', 'categories', 'lines'):
+            record = f': {self.part}[{self.row}]' if self.id is None else f': {singular(self.part)} {self.id!r}'
+        return printable(f'{self.file}{record} {KINDS[self.kind].text.format(value=self.value)}')
 
 
 @dataclass
@@ -186,14 +156,14 @@ class Report:
         images: Images that have one class each: path, label or None, and a mark that all copies of the file share.
         folder: The folder that their names are relative to.
     """
-    source: str | os.PathLike
+    source: str | PathLike
     findings: list = field(default_factory=list)
     counts: dict = field(default_factory=dict)
     classes: list = ()
     unit: str = 'annotations'
     samples: list = ()
     images: list | None = None
-    folder: str | os.PathLike | None = None
+    folder: str | PathLike | None = None
 
     @property
     def errors(self) -> list:
@@ -211,18 +181,16 @@ class Report:
         lines = [printable(f'{self.source}: {numbers}'.rstrip())]
         grouped = Counter(finding.kind for finding in self.findings)
         for kind in sorted(grouped, key=lambda kind: (KINDS[kind].severity, -grouped[kind])):
-            found = alike([finding for finding in self.findings if finding.kind == kind])
             lines.append(f'  {KINDS[kind].severity}: {kind}, {grouped[kind]:,}')
-            lines += [f'    {in_one_line(*group)}' for group in found[:first]]
-            if more := sum(count for _, count in found[first:]):
-                lines.append(f'    and {more:,} more')
+            found = [finding for finding in self.findings if finding.kind == kind]
+            lines += [f'    {line}' for line in in_lines(found, first)]
         return '\n'.join(lines)
 
     def histogram(self) -> str:
         """Return a table of the classes with their images and annotations or pixels, then the classes without any."""
         if not self.classes:
             return ''
-        total = sum(amount for _, _, amount in self.classes) or 1
+        total, top = sum(amount for *_, amount in self.classes), max(amount for *_, amount in self.classes)
         width = min(max(len(printable(name)) for name, _, _ in self.classes), 30)
         is_same = self.unit == 'images'
         lines = [f'  {"class":{width}}  {"images":>9}' + ('' if is_same else f'  {self.unit:>15}')]
@@ -231,34 +199,30 @@ class Report:
             order = sorted(used, key=lambda entry: -entry[2])
             used = [*order[:_ROWS // 2], *order[-_ROWS // 2:]]
             lines[0] += f'  (the {_ROWS // 2} largest and the {_ROWS // 2} smallest of {len(order)})'
-        top = max((amount for *_, amount in used), default=1) / total
         for name, images, amount in used:
-            share = amount / total
-            # where all classes are small, the largest fills the line
-            bar = '#' * round(40 * share / (top if is_same else 1))
             lines.append(f'  {printable(name)[:width]:{width}}  {images:>9,}'
-                         + ('' if is_same else f'  {amount:>15,}') + f'  {share:>6.1%} {bar}')
+                         + ('' if is_same else f'  {amount:>15,}')
+                         + f'  {amount / total:>6.1%} {"#" * round(40 * amount / top)}')
         without = [printable(name) for name, _, amount in self.classes if not amount]
         if without:
             lines.append(f'  without {self.unit}: {", ".join(without)}')
         return '\n'.join(line.rstrip() for line in lines)
 
 
-def alike(findings) -> list:
-    """Group findings of the same kind and value, in the order of the first of each.
+def in_lines(findings, first: int) -> list:
+    """Return the first few findings as sentences, one of every kind before the second of a kind, and how many are left.
 
-    Returns:
-        Pairs of the first finding and the size of its group. Those without a value count as the same.
+    Those of the same kind and value share a line.
     """
     groups = {}
     for finding in findings:
         groups.setdefault((finding.kind, finding.value), []).append(finding)
-    return [(group[0], len(group)) for group in groups.values()]
-
-
-def in_one_line(finding, count: int) -> str:
-    """Return a finding as a sentence, with how often it occurs."""
-    return finding.sentence if count == 1 else f'{count:,} times, for example: {finding.sentence}'
+    groups = list(groups.values())
+    order = each_kind_first([group[0] for group in groups])
+    lines = [f'{len(group):,} times, for example: {group[0].sentence}' if len(group) > 1 else group[0].sentence
+             for group in (groups[place] for place in order[:first])]
+    left = sum(len(groups[place]) for place in order[first:])
+    return [*lines, f'and {left:,} more'] if left else lines
 
 
 def each_kind_first(findings) -> list:

@@ -2,6 +2,7 @@
 import json
 import os
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from textwrap import wrap
 
@@ -18,7 +19,7 @@ from ...draw.pictures import paste
 from ...errors import DataError
 from ..channels import CHANNEL_SUFFIXES, decode, stretched
 from .coco_file import PARTS, read_coco
-from .label_maps import IGNORED_NAME
+from .images import IGNORED_NAME
 
 _COLUMNS, _ROWS = 4, 4
 _WIDTH, _HEIGHT = 480, 360
@@ -27,12 +28,12 @@ _GAP = 12
 #: Sizes of text in pixels.
 _TITLE, _TEXT = 14, 13
 _NO_CLASS = '(no class)'
-#: Lines of text for a finding.
-_LINES = 3
+#: Lines of text for a finding, and the height of their band in pixels.
+_LINES, _BAND = 3, 57
 
 
 def draw_contact_sheet(report, out_file, first_names=(), palette=None) -> int:
-    """Draw images with boxes, masks and names, or with coloured label maps; images with findings come first.
+    """Draw images with boxes, masks and names, or with coloured label maps.
 
     Args:
         report: The report of a data set; as many of its ``samples`` are drawn as there is room for.
@@ -47,21 +48,12 @@ def draw_contact_sheet(report, out_file, first_names=(), palette=None) -> int:
     names = [name for name, *_ in report.classes if name != IGNORED_NAME]
     coloured = list(dict.fromkeys([*first_names, *names]))
     colours = {**dict(zip(coloured, class_colours(coloured), strict=True)), **(palette or {}), _NO_CLASS: ALARM}
-    found = [sample for sample in report.samples if sample['captions']]
-    good = [sample for sample in report.samples if not sample['captions']]
-    found = found[:_COLUMNS * _ROWS - min(_COLUMNS, len(good))]  # one row is for good ones
-    # spread over the data set
-    places = np.linspace(0, len(good) - 1, min(_COLUMNS * _ROWS - len(found), len(good))).round().astype(int)
+    samples = report.samples[:_COLUMNS * _ROWS]
+    band = _BAND if any(sample['captions'] for sample in samples) else 0
     cells = []
-    for sample in [*found, *(good[place] for place in places)]:
-        try:
-            picture = _read(sample['file'])
-            cell = (_draw_map(picture, sample, names, colours) if 'map' in sample else
-                    _draw_class(picture, sample, colours) if 'label' in sample else
-                    _draw_objects(picture, sample, colours))
-        except (DataError, OSError, Image.DecompressionBombError):  # damage that headers do not show
-            continue
-        cells.append(_below_captions(cell, sample['captions']) if found else cell)
+    for sample in samples:
+        with suppress(DataError, OSError, Image.DecompressionBombError):  # damage that headers do not show
+            cells.append(_cell(sample, names, colours, band))
     if not cells:
         return 0
     columns = min(_COLUMNS, len(cells))
@@ -75,6 +67,34 @@ def draw_contact_sheet(report, out_file, first_names=(), palette=None) -> int:
     return len(cells)
 
 
+def _cell(sample, names, colours, band):
+    """Return a picture of a sample with title and legend below it, and a band of some height above it for findings."""
+    picture = _read(sample['file'])
+    scale = min(_WIDTH / picture.width, _HEIGHT / picture.height)
+    width, height = (max(1, round(side * scale)) for side in picture.size)
+    fitted = picture.resize((width, height), Image.Resampling.LANCZOS)
+    title = f'{Path(sample["file"]).name}   {picture.width} x {picture.height}'
+    if 'map' in sample:
+        drawn, legend = _draw_map(fitted, sample, names, colours)
+    elif 'label' in sample:
+        drawn, legend = _draw_class(fitted, sample['label'], colours)
+    else:
+        drawn, legend = _draw_objects(fitted, sample['annotations'], colours, scale)
+        title += f'   {counted(len(sample["annotations"]), "objects")}'
+    cell = Image.new('RGB', (_WIDTH, band + _HEIGHT + _CAPTION), PAPER)
+    draw, font = ImageDraw.Draw(cell), font_of(_TEXT)
+    draw.rectangle((0, band, _WIDTH - 1, band + _HEIGHT - 1), fill=FRAME)
+    cell.paste(Image.fromarray(np.asarray(drawn)), ((_WIDTH - width) // 2, band + (_HEIGHT - height) // 2))
+    draw.text((2, band + _HEIGHT + 4), fit_text(title, font_of(_TITLE), _WIDTH - 4), fill=INK, font=font_of(_TITLE))
+    draw_legend(cell, 2, band + _HEIGHT + 25, _WIDTH, legend, [colours.get(name, WHITE) for name in legend], _TEXT)
+    if captions := sample['captions']:
+        more = f' (and {len(captions) - 1} more)' if len(captions) > 1 else ''
+        draw.rectangle((0, 0, _WIDTH - 1, band - 1), fill=ALARM)
+        for number, line in enumerate(wrap(captions[0] + more, 66, max_lines=_LINES, placeholder=f' ...{more}')):
+            draw.text((4, 3 + 17 * number), fit_text(line, font, _WIDTH - 8), fill=WHITE, font=font)
+    return cell
+
+
 def _read(file):
     """Return an image file as a viewable RGB image."""
     if Path(file).suffix.lower() in CHANNEL_SUFFIXES:
@@ -85,32 +105,16 @@ def _read(file):
         return ImageOps.exif_transpose(image).convert('RGB')
 
 
-def _cell(picture, title):
-    """Return an empty cell with its title, the image resized to fit in it, and the scale."""
-    scale = min(_WIDTH / picture.width, _HEIGHT / picture.height)
-    fitted = picture.resize((max(1, round(picture.width * scale)), max(1, round(picture.height * scale))),
-                            Image.Resampling.LANCZOS)
-    cell = Image.new('RGB', (_WIDTH, _HEIGHT + _CAPTION), PAPER)
-    ImageDraw.Draw(cell).rectangle((0, 0, _WIDTH - 1, _HEIGHT - 1), fill=FRAME)
-    ImageDraw.Draw(cell).text((2, _HEIGHT + 4), fit_text(title, font_of(_TITLE), _WIDTH - 4), fill=INK,
-                              font=font_of(_TITLE))
-    return cell, fitted, scale
-
-
-def _draw_objects(picture, sample, colours):
-    objects = sorted(sample['annotations'], key=lambda a: -a['bbox'][2] * a['bbox'][3])
-    title = f'{Path(sample["file"]).name}   {picture.width} x {picture.height}   {counted(len(objects), "objects")}'
-    cell, fitted, scale = _cell(picture, title)
+def _draw_objects(picture, objects, colours, scale):
+    """Return the pixels of a picture with objects of its file, and the names for its legend."""
+    objects = sorted(objects, key=lambda found: -found['bbox'][2] * found['bbox'][3])
     names = [found['name'] for found in objects]
     boxes = [(x * scale, y * scale, (x + width) * scale, (y + height) * scale)
              for x, y, width, height in (found['bbox'] for found in objects)]
-    masks = [_mask(found['segmentation'], fitted.size, scale) for found in objects]
+    masks = [_mask(found['segmentation'], picture.size, scale) for found in objects]
     marks = ['problem' if found['marked'] else '' for found in objects]
-    drawn = draw_objects(fitted, boxes, range(len(objects)), names, [colours.get(name, WHITE) for name in names],
-                         masks, marks=marks, size=_TEXT)
-    _fill(cell, drawn)
-    _legend(cell, dict.fromkeys(names), colours)
-    return cell
+    return draw_objects(picture, boxes, range(len(objects)), names, [colours.get(name, WHITE) for name in names],
+                        masks, marks=marks, size=_TEXT), list(dict.fromkeys(names))
 
 
 def _mask(segmentation, size, scale):
@@ -126,56 +130,26 @@ def _mask(segmentation, size, scale):
     return mask
 
 
-def _draw_class(picture, sample, colours):
-    cell, fitted, _ = _cell(picture, f'{Path(sample["file"]).name}   {picture.width} x {picture.height}')
-    pixels = np.array(fitted)
-    if sample['label']:
-        paste(pixels, chip(sample['label'], _TEXT, colours.get(sample['label'], WHITE), fitted.width), 0, 0)
-        _legend(cell, [sample['label']], colours)
-    _fill(cell, pixels)
-    return cell
+def _draw_class(picture, label, colours):
+    pixels = np.array(picture)
+    if label:
+        paste(pixels, chip(label, _TEXT, colours.get(label, WHITE), picture.width), 0, 0)
+    return pixels, [label] if label else []
 
 
 def _draw_map(picture, sample, names, colours):
-    cell, fitted, _ = _cell(picture, f'{Path(sample["file"]).name}   {picture.width} x {picture.height}')
-    if sample['map'] is not None:
-        with Image.open(sample['map']) as image:
-            labels = np.asarray(image.resize(fitted.size, Image.Resampling.NEAREST)).astype(np.uint8)
-        ignored = np.isin(labels, sample['ignored'])
-        places = np.full(256, len(names))
-        for place, label in enumerate(sample['labels'][:256]):
-            places[label:label + 1] = place
-        labels = np.where(ignored, -1, places[labels])
-        fitted = draw_map(fitted, labels, names, [colours[name] for name in names], ignored=(-1, ), named=False)
-        used, counts = np.unique(labels[~ignored], return_counts=True)
-        _legend(cell, [[*names, _NO_CLASS][label] for label in used[np.argsort(-counts)]], colours)
-    _fill(cell, fitted)
-    return cell
-
-
-def _fill(cell, picture):
-    """Put a picture into the middle of its cell."""
-    height, width = np.shape(picture)[:2]
-    cell.paste(Image.fromarray(np.asarray(picture)), ((_WIDTH - width) // 2, (_HEIGHT - height) // 2))
-
-
-def _below_captions(cell, captions):
-    """Return a cell with a band above it that shows the first finding of the image and how many more it has."""
-    band, font = 6 + 17 * _LINES, font_of(_TEXT)
-    result = Image.new('RGB', (cell.width, cell.height + band), PAPER)
-    result.paste(cell, (0, band))
-    if captions:
-        more = f' (and {len(captions) - 1} more)' if len(captions) > 1 else ''
-        draw = ImageDraw.Draw(result)
-        draw.rectangle((0, 0, _WIDTH - 1, band - 1), fill=ALARM)
-        for number, line in enumerate(wrap(captions[0] + more, 66, max_lines=_LINES, placeholder=f' ...{more}')):
-            draw.text((4, 3 + 17 * number), fit_text(line, font, _WIDTH - 8), fill=WHITE, font=font)
-    return result
-
-
-def _legend(cell, names, colours):
-    names = list(names)
-    draw_legend(cell, 2, _HEIGHT + 25, _WIDTH, names, [colours.get(name, WHITE) for name in names], _TEXT)
+    if sample['map'] is None:
+        return picture, []
+    with Image.open(sample['map']) as image:
+        labels = np.asarray(image.resize(picture.size, Image.Resampling.NEAREST)).astype(np.uint8)
+    ignored = np.isin(labels, sample['ignored'])
+    places = np.full(256, len(names))
+    for place, label in enumerate(sample['labels'][:256]):
+        places[label:label + 1] = place
+    labels = np.where(ignored, -1, places[labels])
+    used, counts = np.unique(labels[~ignored], return_counts=True)
+    return (draw_map(picture, labels, names, [colours[name] for name in names], ignored=(-1, ), named=False),
+            [[*names, _NO_CLASS][label] for label in used[np.argsort(-counts)]])
 
 
 def drop_findings(report, out, overwrite: bool = False) -> tuple:
@@ -198,27 +172,31 @@ def drop_findings(report, out, overwrite: bool = False) -> tuple:
         OutputError: The file cannot be written, or exists and was not written by this function.
     """
     source, dropped = Path(report.source), [finding for finding in report.findings if finding.drops]
-    is_class_data = report.images is not None
-    target = Path(out, f'{source.name}.txt' if source.is_dir() and is_class_data else
-                  'take_away.txt' if source.is_dir() else source.name)
+    is_of_maps = report.images is None and source.is_dir()
+    target = Path(out, 'take_away.txt' if is_of_maps else f'{source.name}.txt' if source.is_dir() else source.name)
     if target.exists() and source.exists() and target.samefile(source):
         raise DataError(f'{target} is the data set itself, which is never changed: choose another folder')
-    content, fault = (None, None) if is_class_data or source.is_dir() else read_coco(source)
-    if fault:
-        raise DataError(f'{source} cannot be cleaned: {fault}')
     if not dropped:
         return printable(f'{source}: nothing to drop'), None
-    if source.is_dir() and not is_class_data:
+    if is_of_maps:
         bad = sorted({finding.row for finding in dropped})
-        _write(target, ''.join(f'{path}\n' for path in bad), overwrite)
-        return printable(f'{target}: {counted(len(bad), "images")} to remove from {source}, with label maps'), None
-    words = (_write_images(report, dropped, target, overwrite) if is_class_data else
-             _write_annotations(content, dropped, target, overwrite))
+        words, files = f'{counted(len(bad), "images")} to remove from {source}, with label maps', {target.name: bad}
+    elif report.images is not None:
+        words, files = _without_images(report, dropped, target.name)
+    else:
+        words, files = _without_records(source, dropped, target)
+    with OwnFiles(target.parent, 'check_data', overwrite) as own:
+        own.claim(*files)
+        for name, lines in files.items():
+            with atomic_write(target.with_name(name)) as part:
+                part.write_text(''.join(f'{line}\n' for line in lines))
     reasons = ', '.join(f'{kind} {number:,}' for kind, number in Counter(f.kind for f in dropped).most_common())
-    return printable(f'{target}: {words} ({reasons})'), target
+    return printable(f'{target}: {words} ({reasons})'), None if is_of_maps else target
 
 
-def _write_annotations(content, dropped, target, overwrite):
+def _without_records(source, dropped, target):
+    """Return what is left out of an annotation file, and the lines of the new file by its name."""
+    content, _ = read_coco(source)
     rows = {part: {finding.row for finding in dropped if finding.part == part} for part in PARTS}
     kept = {part: [record for row, record in enumerate(content[part]) if row not in rows[part]] for part in PARTS}
     # the annotations of dropped images go too
@@ -227,25 +205,17 @@ def _write_annotations(content, dropped, target, overwrite):
     kept['annotations'] = [record for record in kept['annotations'] if record['image_id'] in ids]
     if content['annotations'] and not kept['annotations']:
         raise DataError(f'no annotation would be left for {target}: nothing is written')
-    _write(target, json.dumps({**content, **kept}), overwrite)
     words = [counted(len(rows[part]), part) for part in PARTS if rows[part]]
     if before > len(kept['annotations']):
         words.append(f'{counted(before - len(kept["annotations"]), "annotations")} of dropped images')
-    return f'without {", ".join(words)}'
+    return f'without {", ".join(words)}', {target.name: [json.dumps({**content, **kept})]}
 
 
-def _write_images(report, dropped, target, overwrite):
+def _without_images(report, dropped, name):
+    """Return how many images are left, and the lines of their list and of the list of classes by file name."""
     bad = {finding.row for finding in dropped if finding.part == 'files'}
     kept = [(os.path.relpath(path, report.folder), label) for path, label, _ in report.images if path not in bad]
-    _write(target, ''.join(f'{name}\n' if label is None else f'{name} {label}\n' for name, label in kept), overwrite,
-           *[('classes.txt', ''.join(f'{name}\n' for name, *_ in report.classes))] * bool(report.classes))
-    return f'{counted(len(kept), "images")}, without those that are wrong'
-
-
-def _write(target, text, overwrite, *others):
-    files = [(target.name, text), *others]
-    with OwnFiles(target.parent, 'check_data', overwrite) as own:
-        own.claim(*(name for name, _ in files))
-        for name, content in files:
-            with atomic_write(target.with_name(name)) as part:
-                part.write_text(content)
+    files = {name: [file if label is None else f'{file} {label}' for file, label in kept]}
+    if report.classes:
+        files['classes.txt'] = [name for name, *_ in report.classes]
+    return f'{counted(len(kept), "images")}, without those that are wrong', files

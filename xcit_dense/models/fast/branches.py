@@ -7,9 +7,7 @@ from ..ffn import FFN
 from ..lpi import LPI
 from ..xca import XCA
 from . import ffn, lpi, ops, xca
-from .mix import CancelsError
-from .residual import residual
-from .untouched import (
+from .conditions import (
     are_plain,
     are_traceable,
     can_run,
@@ -17,11 +15,12 @@ from .untouched import (
     is_batch_norm,
     is_depthwise,
     is_gelu,
-    is_layer_norm,
     is_traced,
     is_untouched,
     weight_and_bias,
 )
+from .mix import CancelsError
+from .residual import residual
 
 
 def attend(block, x: Tensor):
@@ -70,8 +69,8 @@ def _arguments(x, norm, gamma, drop_path, parameters):
     They are those of `xcit_dense.models.fast.residual.residual` after the first. Random numbers are drawn as in the
     plain lines.
     """
-    if not (is_layer_norm(norm) and type(drop_path) is DropPath and is_untouched(norm, drop_path)
-            and isinstance(gamma, Tensor) and gamma.dim() == 1):
+    if not (type(norm) is nn.LayerNorm and len(norm.normalized_shape) == 1 and type(drop_path) is DropPath
+            and is_untouched(norm, drop_path) and isinstance(gamma, Tensor) and gamma.dim() == 1):
         return None
     dtype = x.dtype
     if ops.is_autocast(x):  # the stem outputs a half type; the plain lines add float32 to it

@@ -2,33 +2,30 @@
 import torch
 from torch import nn
 
-from . import ops, products, residual
-from .untouched import weight_and_bias
+from . import ops, residual
+from .conditions import weight_and_bias
 
 
 class Form(residual.Form):
     """See `xcit_dense.models.fast.residual.Form`."""
 
-    def prepare(self, dtype, weight1, bias1, weight2, bias2, gamma):
-        return *ops.converted(dtype, weight1, bias1), *ops.scaled_rows(weight2, bias2, gamma, dtype)
-
     def forward(self, given, x, keep, out):
         weight1, bias1, weight2, bias2 = given.weights
         y, _ = ops.normalise(x, given.norm, given.dtype)
-        hidden = products.linear(y, weight1, bias1)
+        hidden = ops.linear(y, weight1, bias1)
         y = nn.functional.gelu(hidden) if given.trains else torch.ops.aten.gelu_(hidden)
-        ops.add_branch(x, products.linear, y, weight2, bias2, keep, out)
+        ops.add_branch(x, ops.linear, y, weight2, bias2, keep, out)
         return hidden,
 
     def backward(self, given, grad, x, keep, out, hidden):
         weight1, _, weight2, _ = given.weights
         inner = ops.gradient_of_branch(grad, keep, given.dtype, given.scale)
         grad_weight2, grad_bias2 = _gram(inner, nn.functional.gelu(hidden)), _sum(inner)
-        inner = products.linear_backward(inner, weight2)
+        inner = ops.linear_backward(inner, weight2)
         inner = torch.ops.aten.gelu_backward(inner, hidden, grad_input=inner)
         normed, statistics = ops.normalise(x, given.norm, given.dtype)
         grad_weight1, grad_bias1 = _gram(inner, normed), _sum(inner)
-        inner = products.linear_backward(inner, weight1)
+        inner = ops.linear_backward(inner, weight1)
         return [*ops.input_gradient(inner, x, given.norm, statistics, grad, given.scale, out), grad_weight1, grad_bias1,
                 *ops.scaled_rows_backward(grad_weight2, grad_bias2, *given.parameters[2:])]
 
@@ -43,4 +40,4 @@ def _sum(x):
 
 
 def _gram(a, b):
-    return products.gram(a.reshape(1, -1, a.shape[-1]), b.reshape(1, -1, b.shape[-1]), is_gradient=True).squeeze(0)
+    return ops.gram(a.reshape(1, -1, a.shape[-1]), b.reshape(1, -1, b.shape[-1]), is_gradient=True).squeeze(0)

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 
 from ..tokens import map_to_tokens, tokens_to_map
 from . import ops, residual
+from .conditions import weight_and_bias
 from .norms import normalise, normalise_backward, statistics_for, sync_group, uses_batch
-from .untouched import weight_and_bias
 
 
 class Form(residual.Form):
@@ -23,9 +23,6 @@ class Form(residual.Form):
         self.bn, self.shape = bn, (height, width)
         self.chunk = 'batch' if uses_batch(bn) else 'samples'
         self.group = sync_group(bn)
-
-    def prepare(self, dtype, weight1, bias1, bn_weight, bn_bias, weight2, bias2, gamma):
-        return *ops.converted(dtype, weight1, bias1), *ops.scaled_rows(weight2, bias2, gamma, dtype)
 
     def forward(self, given, x, keep, out):
         weight1, bias1, weight2, bias2 = given.weights

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import ops, products
+from . import ops
 
 
 class CancelsError(Exception):
@@ -71,12 +71,16 @@ def mix(mean, gram, num_tokens, weights, compute_dtype, guard=False):
     (B, C), h = mean.shape, len(weights.heads)
     means = F.linear(mean, weights.qkv, weights.bias)
     # the Gram matrix is symmetric
-    product = products.small_product(weights.heads.flatten(0, 1), gram.flatten(0, 1), compute_dtype).view(h, -1, B, C)
+    product = ops.small_product(weights.heads.flatten(0, 1), gram.flatten(0, 1), compute_dtype).view(h, -1, B, C)
     covariance = (product.flatten(1, 2) @ weights.heads.mT).view(h, -1, B, product.shape[1])
     if guard:
-        _check(cancels(covariance.diagonal(dim1=1, dim2=3), gram, weights.heads))
+        lost = cancels(covariance.diagonal(dim1=1, dim2=3), gram, weights.heads)
+        if lost.device.type != 'cpu':  # reading it now would block the device
+            warn_later(lost.to('cpu', non_blocking=True))
+        elif lost:
+            raise CancelsError
     attn, cosine, inverse, mean_out = _attend(covariance, means, weights.temperature, num_tokens)
-    matrix = products.small_product(weights.proj, _values(attn, weights).t(), compute_dtype)
+    matrix = ops.small_product(weights.proj, _values(attn, weights).t(), compute_dtype)
     matrix = matrix.view(C, B, C).transpose(0, 1)
     offset = F.linear(mean_out, weights.proj, weights.proj_bias)
     return matrix, offset, Kept(means, product, inverse, cosine, attn)
@@ -99,8 +103,8 @@ def mix_backward(grad_matrix, grad_offset, kept, mean, num_tokens, weights, proj
 
     # through the projection
     grad_matrix = grad_matrix.transpose(0, 1).reshape(C, B * C)
-    grad_proj = products.small_product(grad_matrix, _values(kept.attn, weights), compute_dtype)
-    grad_values = products.small_product(weights.proj.t(), grad_matrix.t(), compute_dtype).view(h, -1, C)  # (h, d B, C)
+    grad_proj = ops.small_product(grad_matrix, _values(kept.attn, weights), compute_dtype)
+    grad_values = ops.small_product(weights.proj.t(), grad_matrix.t(), compute_dtype).view(h, -1, C)  # (h, d B, C)
 
     # through attention times values
     grad_attn = (grad_values @ _value_rows(weights).mT).view_as(kept.attn)
@@ -114,7 +118,7 @@ def mix_backward(grad_matrix, grad_offset, kept, mean, num_tokens, weights, proj
         grad_proj = ops.scaled_rows_backward(*grad_proj, *projection)
     slopes = slopes.flatten(1, 2)  # (h, 2d B, 2d)
     grad_weight_qk = slopes.mT @ kept.product.flatten(1, 2)  # (h, 2d, C); L is symmetric
-    symmetric = products.small_product(weights.heads.flatten(0, 1).t(), (slopes @ weights.heads).view(2 * C, B * C).t(),
+    symmetric = ops.small_product(weights.heads.flatten(0, 1).t(), (slopes @ weights.heads).view(2 * C, B * C).t(),
                                        compute_dtype).view(C, B, C).transpose(0, 1)
     grad_qkv = torch.cat((*grad_weight_qk.unflatten(1, (2, -1)).unbind(1), grad_weight_v)).flatten(0, 1)
     grad_qkv.addmm_(grad_means.t(), mean)
@@ -189,13 +193,6 @@ def _value_rows(weights):
 def _values(attn, weights):
     """Return attention times the rows of the values: (C, B C)."""
     return (attn.flatten(1, 2) @ _value_rows(weights)).view(weights.qkv.shape[1], -1)
-
-
-def _check(lost):
-    if lost.device.type != 'cpu':  # reading it now would block the device
-        warn_later(lost.to('cpu', non_blocking=True))
-    elif lost:
-        raise CancelsError
 
 
 def warn_later(lost: Tensor):

@@ -9,12 +9,6 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from . import ops
-from .switch import first_derivative_only
-
-
-def norm_act(x: Tensor, norm: nn.Module, gelu: bool) -> Tensor:
-    """Return the batch norm of a map (B, C, H, W) on a CPU, followed by GELU if ``gelu`` is True."""
-    return _NormAct.apply(x, norm.weight, norm.bias, norm, gelu)
 
 
 def uses_batch(norm: _BatchNorm) -> bool:
@@ -27,22 +21,15 @@ def statistics_for(norm: _BatchNorm, x: Tensor):
     """Return mean and reciprocal deviation with which a batch norm treats a map (B, C, H, W).
 
     Those of the batch, which are added to the running ones, also with the number of values that they are from; for
-    running ones it is None.
+    running ones it is None. All are in float32 at least.
     """
     if not uses_batch(norm):
-        return *running_statistics(norm), None
+        dtype = ops.statistics_dtype(norm.running_mean)
+        # copies: a training forward pass may update them before the backward needs them
+        return norm.running_mean.to(dtype, copy=True), (norm.running_var.to(dtype) + norm.eps).rsqrt(), None
     found = batch_statistics(x, norm.eps, sync_group(norm))
     update_running(norm, *found)
     return found
-
-
-def running_statistics(norm: _BatchNorm):
-    """Return the running mean and reciprocal deviation of a batch norm, in float32 at least.
-
-    They are copies: a training forward pass may update them before the backward needs them.
-    """
-    dtype = ops.statistics_dtype(norm.running_mean)
-    return norm.running_mean.to(dtype, copy=True), (norm.running_var.to(dtype) + norm.eps).rsqrt()
 
 
 def sync_group(norm: _BatchNorm):
@@ -208,8 +195,8 @@ def _parts(rows):
     return ops.split_range(len(rows), -(-4 * rows.numel() // ops.CHUNK_FLOATS) if rows.device.type == 'cpu' else 1)
 
 
-class _NormAct(torch.autograd.Function):
-    """gelu(batch norm(x)); keeps x for the backward."""
+class NormAct(torch.autograd.Function):
+    """Batch norm of a map x (B, C, H, W) on a CPU, followed by GELU if ``gelu`` is True; keeps x for the backward."""
 
     @staticmethod
     def forward(ctx, x, weight, bias, norm, gelu):
@@ -220,7 +207,7 @@ class _NormAct(torch.autograd.Function):
         y = normalise(x, mean, rstd, weight, bias)
         return torch.ops.aten.gelu_(y) if gelu else y
 
-    @first_derivative_only
+    @ops.first_derivative_only
     def backward(ctx, grad):
         x, weight, bias, mean, rstd, count = ctx.saved_tensors
         if ctx.gelu:

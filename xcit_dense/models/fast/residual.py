@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from . import ops
-from .switch import first_derivative_only
 
 
 class Pass(NamedTuple):
@@ -31,8 +30,11 @@ class Form:
     chunk = 'tokens'
 
     def prepare(self, dtype: torch.dtype, *parameters) -> tuple:
-        """Return the weights that every chunk reads, in the types in which it needs them."""
-        raise NotImplementedError
+        """Return the weights that every chunk reads, in the types in which it needs them.
+
+        Here those of a branch that begins and ends with a layer: LayerScale is folded into the last one.
+        """
+        return *ops.converted(dtype, *parameters[:2]), *ops.scaled_rows(*parameters[-3:], dtype)
 
     def forward(self, given: Pass, x: Tensor, keep, out: Tensor) -> tuple:
         """Write x + keep * branch(norm(x)) to ``out`` and return what the backward needs, tensors or None.
@@ -97,7 +99,7 @@ class _Residual(torch.autograd.Function):
         ctx.save_for_backward(keep, x, *parameters, *weights, *(tensor for each in kept for tensor in each))
         return out
 
-    @first_derivative_only
+    @ops.first_derivative_only
     def backward(ctx, grad):
         keep, x, *others = ctx.saved_tensors
         num_parameters, num_weights, num_kept = ctx.counts

@@ -24,9 +24,9 @@ from itertools import count
 import torch
 from torch import Tensor
 
-from . import ops, products, residual
+from . import ops, residual
+from .conditions import weight_and_bias
 from .mix import Kept, Weights, mix, mix_backward, prepare
-from .untouched import weight_and_bias
 
 #: On a GPU, one of so many passes is checked for digits that the Gram form loses; a prime, so that every block gets
 #: its turn.
@@ -56,8 +56,8 @@ class Form(residual.Form):
         # half types round the tokens themselves, so the token form would lose the same
         guard = given.dtype == torch.float32 and (
             x.device.type == 'cpu' or x.is_cuda and next(_passes) % CHECK_EVERY == 0)
-        matrix, offset, kept = mix(mean, products.gram(centred, centred), x.shape[1], given.weights, given.dtype, guard)
-        ops.add_branch(x, products.linear, centred, matrix, offset, keep, out)
+        matrix, offset, kept = mix(mean, ops.gram(centred, centred), x.shape[1], given.weights, given.dtype, guard)
+        ops.add_branch(x, ops.linear, centred, matrix, offset, keep, out)
         return mean, matrix, *kept
 
     def backward(self, given, grad, x, keep, out, mean, matrix, *kept):
@@ -98,7 +98,7 @@ def _forward(x, dtype, num_heads, *parameters):
     full = x.to(ops.statistics_dtype(x))
     mean = full.mean(1)
     centred = (full - mean.unsqueeze(1)).to(dtype)
-    gram = products.gram(centred, centred)
+    gram = ops.gram(centred, centred)
     matrix, offset, kept = mix(mean, gram, x.shape[1], prepare(num_heads, *parameters), dtype)
     out = (centred @ matrix.mT.to(dtype) + offset.unsqueeze(1)).to(dtype)
     return out, centred, mean, matrix, *kept
@@ -114,17 +114,17 @@ def _backward(grad, tokens, mean, matrix, kept, weights, projection):
     """
     N = tokens.shape[1]
     grad_offset = grad.sum(1, dtype=mean.dtype)
-    grad_matrix = products.gram(grad, tokens, is_gradient=True).to(mean.dtype)
+    grad_matrix = ops.gram(grad, tokens, is_gradient=True).to(mean.dtype)
     grad_mean, symmetric, grads = mix_backward(grad_matrix, grad_offset, kept, mean, N, weights, projection,
                                                tokens.dtype)
     # the gradient that reaches a token through the mean, minus what centring removes
     row = torch.baddbmm(grad_mean.unsqueeze(1), grad_offset.unsqueeze(1), matrix, beta=1 / N, alpha=-1 / N)
     if tokens.dtype == torch.float16:  # a gradient of N tokens' products may be too small for it
         largest = ops.largest(torch.cat((symmetric, row), 1), (1, 2))
-        total = products.linear(tokens, symmetric / largest, row.squeeze(1) / largest.squeeze(2)).mul_(largest)
+        total = ops.linear(tokens, symmetric / largest, row.squeeze(1) / largest.squeeze(2)).mul_(largest)
     else:
-        total = products.linear(tokens, symmetric, row.squeeze(1))  # the matrix is symmetric
-    return total.add_(products.linear_backward(grad, matrix)), grads
+        total = ops.linear(tokens, symmetric, row.squeeze(1))  # the matrix is symmetric
+    return total.add_(ops.linear_backward(grad, matrix)), grads
 
 
 class _InHalf(torch.autograd.Function):

@@ -4,7 +4,7 @@
   const keyOf = (row, place) => {
     const text = row.cells[place] ? row.cells[place].textContent.trim() : '';
     const value = Number(text.replaceAll(',', '').replace(/%$/, ''));
-    return {text, value: text === '' || text === '\u2013' || Number.isNaN(value) ? null : value};
+    return {text, value: text === '' || Number.isNaN(value) ? null : value};
   };
   for (const button of document.querySelectorAll('.sortable thead button')) {
     button.addEventListener('click', () => {

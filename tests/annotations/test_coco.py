@@ -1,0 +1,127 @@
+"""Exports in COCO format: how mmdet reads those of each tool, with categories and names fixed."""
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from helpers import exports
+from helpers.faulty_data import fields, rewrite
+from helpers.placing import detector, files_in, numbers, placed, read
+from xcit_dense.annotations.coco import without_parents
+from xcit_dense.annotations.types import Part
+from xcit_dense.data.check import check_data_set, check_data_sets
+from xcit_dense.data.classes import classes_of_data
+from xcit_dense.errors import DataError
+
+NAMES = 'disc', 'square', 'triangle'
+DIVIDED = dict(train=(5, 15), val=(1, 3), test=(1, 3))
+DIVIDED_12 = dict(train=(10, 30), val=(2, 6), test=(2, 6))
+WITHOUT_TEST = dict(train=(6, 18), val=(6, 18), test=(6, 18))
+
+
+@pytest.mark.parametrize('make, options, wanted', (
+    (exports.roboflow, {}, dict(train=(8, 24), val=(4, 12), test=(2, 6))),
+    (exports.roboflow, dict(test=0), dict(train=(8, 24), val=(4, 12), test=(4, 12))),
+    (exports.roboflow, dict(valid=0, test=0), dict(train=(6, 18), val=(2, 6), test=(2, 6))),
+    (exports.roboflow, dict(valid=0), dict(train=(6, 18), val=(2, 6), test=(2, 6))),
+    (exports.cvat, {}, DIVIDED),
+    (exports.cvat, dict(parts=('Train', 'Validation')), WITHOUT_TEST),
+    (exports.cvat, dict(parts=('Train', 'Val', 'Test'), folders=False), WITHOUT_TEST),
+    (exports.cvat, dict(folders=False), DIVIDED),
+    (exports.label_studio, {}, DIVIDED),
+    (exports.label_studio, dict(named='images\\{:03d}.jpg'), DIVIDED),
+    (exports.label_studio, dict(named='../../media/upload/1/0123abcd-{:03d}.jpg'), DIVIDED),
+    (exports.fiftyone, {}, DIVIDED),
+    (exports.fiftyone, dict(parts=('train', 'validation')), WITHOUT_TEST),
+    (exports.one_file, {}, DIVIDED_12),
+    (exports.one_file, dict(folder='.', file='x.json'), DIVIDED_12),
+    (exports.one_file, dict(folder='photos/b', file='notes/a.json'), DIVIDED_12)))
+def test_exports(make, options, wanted, folder, tmp_path, capfd):
+    root = make(tmp_path / 'data', **options)
+    before = files_in(root)
+    cfg = placed(root, folder)
+    assert numbers(cfg) == (wanted, NAMES)
+    assert not any(report.errors for report in check_data_sets(cfg, use_cache=False).values())
+    said = capfd.readouterr().out
+    assert said.count('data        COCO in ') == 1 and '3: disc, square, triangle' in said
+    assert all(f'{words}' in said for words in ('training  ', 'validation  ', 'test  '))
+    assert files_in(root) == before
+
+
+def test_a_folder_in_a_folder(folder, tmp_path):
+    """As archives are unpacked."""
+    for make in (exports.roboflow, exports.yolo):
+        make(tmp_path / make.__name__ / 'export.v1')
+        assert numbers(placed(tmp_path / make.__name__, folder))[0]['train'] == (8, 24)
+
+
+def test_the_layout_of_the_config(root, folder, demo_data, capfd):
+    """It is left as it is, and what it lacks is made up for."""
+    assert placed(demo_data, folder).to_dict() == detector(demo_data).to_dict() and not folder.exists()
+    assert 'training' in capfd.readouterr().out
+    bare = folder.parent / 'bare'  # without images the check of the data says more
+    shutil.copytree(root / 'annotations', bare / 'annotations')
+    dataset = placed(bare, folder).train_dataloader.dataset
+    assert dataset.ann_file == 'annotations/instances_train2017.json' and dataset.data_prefix.img == 'train2017'
+    assert not folder.exists()
+    # other files of COCO are no second annotations
+    shutil.copy(root / 'annotations/instances_train2017.json', root / 'annotations/person_keypoints_train2017.json')
+    for name in ('captions_train2017', 'panoptic_train2017', 'image_info_test2017'):
+        (root / f'annotations/{name}.json').write_text('{"images": [], "annotations": []}')
+    (root / 'val2017').rename(root / 'val')
+    shutil.rmtree(root / 'images')
+    cfg = placed(root, folder)
+    assert cfg.val_dataloader.dataset.data_prefix.img == 'val' and len(read(cfg)['train']) == 6
+    (root / 'annotations/instances_val2017.json').unlink()
+    cfg = placed(root, folder)
+    assert cfg.train_dataloader.dataset.data_prefix.img == 'train2017'
+    assert sum(len(data) for part, data in read(cfg).items() if part != 'test') == 6
+
+
+def test_the_empty_parent_of_roboflow_is_no_class(folder, tmp_path, capfd):
+    """Neither in training nor in validation; ids of categories are those of the export."""
+    root = exports.roboflow(tmp_path / 'data', parent='things')
+    cfg = placed(root, folder)
+    for loader in ('train_dataloader', 'val_dataloader', 'test_dataloader'):
+        assert classes_of_data(cfg[loader].dataset) == dict(classes=NAMES, category_ids=(1, 2, 3))
+    assert "without the category 'things'" in capfd.readouterr().out
+    report = check_data_set(cfg.val_dataloader.dataset, from_data=True, use_cache=False)
+    assert report.findings == []  # no class of the name twice, no id 0 either
+    # without classes_from_data the config says which count; with objects in one part it is a class in all
+    assert classes(placed(root, folder, detector(root, classes_from_data=False))) == ('things', *NAMES)
+    rewrite(root, fields('annotations', 0, category_id=0), exports.ROBOFLOW['valid'])
+    assert classes(placed(root, folder)) == ('things', *NAMES)
+    (root / exports.ROBOFLOW['valid']).write_text('{"images": [')
+    with pytest.raises(DataError, match='valid/_annotations.coco.json cannot be read'):
+        placed(root, folder)
+
+
+def classes(cfg):
+    return classes_of_data(cfg.train_dataloader.dataset)['classes']
+
+
+def test_other_parents_and_ids_of_objects(folder, tmp_path):
+    """A project may be called as one of its classes; pycocotools takes an object with the id 0 for none."""
+    assert classes(placed(exports.roboflow(tmp_path / 'data', parent='disc'), folder)) == NAMES
+    cfg = placed(exports.roboflow(tmp_path / 'other', parent=None), folder)
+    found = read(cfg)
+    assert classes(cfg) == NAMES
+    ids = [annotation['id'] for annotation in json.loads(Path(found['val'].ann_file).read_text())['annotations']]
+    assert ids == list(range(1, 13))
+    assert Path(found['train'].ann_file).parent.name == 'train'  # which needs no copy
+    # a class without objects that is its own parent stays, as some of COCO's
+    categories = [dict(id=1, name='person', supercategory='person'), dict(id=2, name='cat', supercategory='animal')]
+    part = Part(Path(), Path('a.json'), content=dict(annotations=[dict(category_id=2)], categories=categories))
+    assert without_parents([part], Path()) == [] and part.content['categories'] == categories and not part.origin
+
+
+@pytest.mark.parametrize('change', (
+    lambda content: content['images'][0].pop('id'), lambda content: content['images'].append(None),
+    lambda content: content.pop('categories'), lambda content: content.clear()))
+def test_what_is_no_annotation_file_is_left_to_the_framework(change, folder, tmp_path):
+    root = exports.one_file(tmp_path / 'data')
+    rewrite(root, change, 'annotations.json')
+    assert placed(root, folder).to_dict() == detector(root).to_dict()
+    with pytest.raises(DataError, match='--train-annotations'):
+        placed(root, folder, train_annotations='annotations.json')

@@ -1,0 +1,229 @@
+"""Images that are held out for validation, and what is derived from data: the same in every run and process."""
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from helpers import exports, exports_segmentation
+from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.placing import files_in, placed, read, train_data
+from xcit_dense._utils.files import RECORD
+from xcit_dense.annotations import derived, detection_formats
+from xcit_dense.annotations.derived import Made
+from xcit_dense.annotations.types import Part
+from xcit_dense.errors import ConfigError, DataError, OutputError
+
+
+def held_out(folder):
+    return {image['file_name'] for image in json.loads((folder / 'val.json').read_text())['images']}
+
+
+def content(*names, without=()):
+    images = [dict(id=number, file_name=name, width=9, height=9) for number, name in enumerate((*names, *without))]
+    objects = [dict(id=number + 1, image_id=number, category_id=1, bbox=[0, 0, 3, 3]) for number in range(len(names))]
+    return dict(images=images, annotations=objects, categories=[dict(id=1, name='a')])
+
+
+def divide(content, folder, share=None, name='a.json'):
+    """The contents for training and validation, and the names of their images."""
+    root = Path('/data')
+    with Made(folder, root) as made:
+        halves, _ = detection_formats.divide(dict(train=Part(root, root / name, content=content)), made, root, share)
+    parts = [halves[part].content for part in ('train', 'val')]
+    return *parts, *([image['file_name'] for image in part['images']] for part in parts)
+
+
+@pytest.mark.parametrize('count, share, wanted', ((10, None, 2), (10, 0.5, 5), (2, None, 1), (3, 0.99, 2),
+                                                  (100, 0.01, 1), (40, 0.25, 10)))
+def test_the_share(count, share, wanted, folder, tmp_path):
+    """It depends on names alone, not on the order in which a tool writes images."""
+    names = [f'{number}.jpg' for number in range(count)]
+    train, val, of_train, of_val = divide(content(*names), folder, share)
+    assert len(val['images']) == len(val['annotations']) == wanted
+    assert sorted(of_train + of_val) == sorted(names)
+    assert of_train == [name for name in names if name in of_train]  # in their order
+    assert all(a['image_id'] in {i['id'] for i in part['images']} for part in (train, val) for a in part['annotations'])
+    assert {*divide(content(*reversed(names)), tmp_path / 'b', share, 'b')[3]} == {*of_val}
+
+
+def test_what_is_divided_apart_and_what_together(folder, tmp_path):
+    """With only images without objects there would be nothing to evaluate; copies of an image are one."""
+    *_, names = divide(content('a', 'b', 'c', without=[f'{number}.jpg' for number in range(50)]), folder)
+    assert len({*names} & {*'abc'}) == 1 and len(names) == 11
+    copies = [f'{number}_jpg.rf.{copy:032x}.jpg' for number in range(10) for copy in range(3)]
+    *_, names = divide(content(*copies), tmp_path / 'b')
+    assert [*Counter(name.partition('_')[0] for name in names).values()] == [3, 3]
+    # objects of no image are left to the check of the data
+    faulty = content('a', 'b')
+    faulty['annotations'].append(dict(id=9, image_id=77, category_id=1, bbox=[0, 0, 1, 1]))
+    train, val, *_ = divide(faulty, tmp_path / 'c')
+    assert [annotation['id'] for annotation in train['annotations']][-1] == 9 and len(val['annotations']) == 1
+    for names in ((), ('a.jpg', ), ('a_jpg.rf.0.jpg', 'a_jpg.rf.1.jpg')):
+        with pytest.raises(DataError, match='(?s)a.json has only . image.*--val-annotations'):
+            divide(content(*names, without=['x.jpg', 'y.jpg']), folder)
+
+
+def test_every_process_writes_the_same_and_the_first_says_what_was_found(folder, tmp_path, monkeypatch, capfd):
+    """Also one that finds what another has written, and not noted yet."""
+    root = exports.one_file(tmp_path / 'data')
+    placed(root, folder)
+    assert 'held out' in capfd.readouterr().out
+    before = {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
+    (folder / RECORD).unlink()
+    monkeypatch.setenv('RANK', '1')
+    placed(root, folder)
+    assert 'training' not in capfd.readouterr().out
+    assert before.items() >= {path.name: (path.read_bytes(), path.stat().st_mtime_ns)
+                              for path in folder.iterdir()}.items()
+
+
+def test_another_share(folder, tmp_path):
+    """Before there is a model the split changes, after that it is an error; without the option it stays."""
+    root = exports.one_file(tmp_path / 'data', 10)
+    placed(root, folder)
+    placed(root, folder, val_share=0.5)
+    assert len(held_out(folder)) == 5
+    placed(root, folder)
+    assert len(held_out(folder)) == 5
+    (folder.parent / 'epoch_1.pth').touch()
+    placed(root, folder, val_share=0.5)
+    with pytest.raises(ConfigError, match='(?s)0.2.*0.5.*--work-dir'):
+        placed(root, folder, val_share=0.2)
+
+
+def test_what_somebody_else_wrote_stays(folder, tmp_path):
+    folder.mkdir(parents=True)
+    (folder / 'train.json').write_text('mine')
+    with pytest.raises(OutputError, match='train.json'):
+        placed(exports.one_file(tmp_path / 'data'), folder)
+    assert (folder / 'train.json').read_text() == 'mine'
+    (folder / 'b.json').write_text('"same"')
+    with Made(folder, folder) as made:
+        made.write_json('b.json', 'same')
+
+
+def test_other_data_leaves_what_the_training_held_out(folder, tmp_path):
+    """Files of the same names in another folder, as a checkpoint is tested on them."""
+    placed(exports.one_file(tmp_path / 'data', 10), folder)
+    before = files_in(folder)
+    cfg = placed(exports.one_file(tmp_path / 'other', 20, seed=1), folder)
+    assert len(read(cfg)['train']) == 16
+    assert before.items() <= files_in(folder).items()
+
+
+def test_more_data_leaves_what_the_training_held_out_unless_it_trains(folder, tmp_path):
+    """A test holds out the same of the images that it knows; the training itself continues with the new ones."""
+    root = exports.one_file(tmp_path / 'data', 10)
+    placed(root, folder)
+    (folder.parent / 'epoch_1.pth').touch()
+    before, held = files_in(folder), held_out(folder)
+    assert placed(root, folder, keep=True).val_evaluator.ann_file == str(folder / 'val.json')
+    exports.one_file(root, 20)
+    cfg = placed(root, folder, keep=True)
+    assert before.items() <= files_in(folder).items()
+    assert len(read(cfg)['train']) == 16 and held < held_out(Path(cfg.val_evaluator.ann_file).parent)
+    placed(root, folder)
+    assert held < held_out(folder) and len(held) == 2 and len(held_out(folder)) == 4
+    exports.one_file(root, 10)  # without the new ones it is as before
+    placed(root, folder)
+    assert held_out(folder) == held
+
+
+def test_data_that_was_moved_keeps_its_parts(folder, tmp_path):
+    """Also where other images came since."""
+    root = exports.one_file(tmp_path / 'data', 10)
+    placed(root, folder, val_share=0.5)
+    first = held_out(folder)
+    root = exports.one_file(root, 20).rename(tmp_path / 'moved')
+    cfg = placed(root, folder)
+    later = {image['file_name'] for image in json.loads(Path(cfg.val_evaluator.ann_file).read_text())['images']}
+    assert first < later and len(later) == 10
+
+
+def test_a_work_dir_in_the_data_is_no_data(tmp_path):
+    root = exports.one_file(tmp_path / 'data')
+    folder = root / 'runs/data'
+    first = placed(root, folder).to_dict()
+    assert placed(root, folder).to_dict() == first and len(read(placed(root, folder))['train']) == 10
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize('config, make', ((TINY_CONFIG, exports.yolo), (TINY_CONFIG, exports.one_file),
+                                          (TINY_SEG_CONFIG, exports_segmentation.cvat),
+                                          (TINY_SEG_CONFIG, exports_segmentation.label_studio)))
+def test_two_processes_at_once(config, make, two_processes, tmp_path):
+    """Both end with the same data, and nothing half written is left; once more changes nothing."""
+    root = make(tmp_path / 'data')
+    first, second = two_processes.run(train_data, config, root, tmp_path / 'run')
+    assert first == second
+    files = {path: path.read_bytes() for path in (tmp_path / 'run').rglob('*') if path.is_file()}
+    assert files and not [path for path in files if path.suffix == '.part']
+    two_processes.run(train_data, config, root, tmp_path / 'run')
+    assert {path: path.read_bytes() for path in files} == files
+
+
+def test_another_process_was_faster(tmp_path, monkeypatch):
+    """Between the look at a file and the claim of its name."""
+    folder, holds, calls = tmp_path / 'data', derived._holds, []
+
+    def looks_before(file, data):
+        if file.name == 'a.json' and not calls:
+            calls.append(file)
+            with Made(folder, tmp_path) as other:
+                other.write_json('a.json', [1])
+            (folder / RECORD).unlink()  # which it notes at its end
+            return False
+        return holds(file, data)
+
+    monkeypatch.setattr(derived, '_holds', looks_before)
+    with Made(folder, tmp_path) as made:
+        made.write_json('a.json', [1])
+    assert calls and json.loads((folder / 'a.json').read_text()) == [1]
+    # each finds what the others wrote and have not noted yet
+    with Made(folder, tmp_path) as first, Made(folder, tmp_path) as second:
+        for made, name in ((first, 'maps/a.png'), (second, 'maps/a.png'), (second, 'b.txt'), (first, 'b.txt')):
+            made.write(name, b'same')
+    with Made(folder, tmp_path) as later:
+        assert later.write('maps/a.png', b'new').read_bytes() == b'new'
+    (folder / 'b.txt').write_bytes(b'by hand')
+    with Made(folder, tmp_path) as later, pytest.raises(OutputError, match='b.txt'):
+        later.write('b.txt', b'new')
+
+
+def test_a_stop_while_converting(tmp_path, monkeypatch):
+    """Written files are recognised as ours: the next run continues, with another palette too."""
+    root, write = exports_segmentation.cvat(tmp_path / 'data'), Made.write
+    count = []
+
+    def stop(made, name, data):
+        count.append(name)
+        if len(count) > 4:
+            raise KeyboardInterrupt
+        return write(made, name, data)
+
+    monkeypatch.setattr(Made, 'write', stop)
+    with pytest.raises(KeyboardInterrupt):
+        train_data(TINY_SEG_CONFIG, root, tmp_path / 'run')
+    monkeypatch.undo()
+    lines = (root / 'labelmap.txt').read_text().splitlines()
+    (root / 'labelmap.txt').write_text('\n'.join([lines[0], *reversed(lines[1:])]))
+    train_data(TINY_SEG_CONFIG, root, tmp_path / 'run')
+    assert len(list((tmp_path / 'run/data/maps').rglob('*.png'))) == 5
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason='root may write everywhere')
+def test_a_folder_that_may_not_be_written(tmp_path):
+    root, run = exports.one_file(tmp_path / 'data'), tmp_path / 'run'
+    run.mkdir()
+    root.chmod(0o555)
+    run.chmod(0o555)
+    try:
+        with pytest.raises(OutputError, match=f'cannot write into {run}/data'):
+            train_data(TINY_CONFIG, root, run)
+        run.chmod(0o755)
+        train_data(TINY_CONFIG, root, run)
+    finally:
+        run.chmod(0o755)
+        root.chmod(0o755)

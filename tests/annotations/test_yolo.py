@@ -1,0 +1,189 @@
+"""Labels of YOLO: forms of the description, numbers of boxes and polygons, what cannot be read."""
+import json
+import shutil
+
+import cv2
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from helpers import exports
+from helpers.placing import detector, numbers, placed
+from xcit_dense.annotations.yolo import read_yolo
+from xcit_dense.data.check import check_data_sets
+from xcit_dense.errors import DataError
+
+NAMES = 'disc', 'square', 'triangle'
+
+
+@pytest.fixture
+def one(tmp_path):
+    """A data set of an image of 40 x 20 pixels, and a function that writes its labels and reads them."""
+    root = tmp_path / 'data'
+    (root / 'images').mkdir(parents=True)
+    (root / 'labels').mkdir()
+    cv2.imwrite(str(root / 'images/a.png'), np.zeros((20, 40, 3), np.uint8))
+
+    def read(text, **description):
+        (root / 'labels/a.txt').write_text(text)
+        description = dict(dict(train='images', names=['x', 'y']), **description)
+        (root / 'data.yaml').write_text(yaml.safe_dump(description))
+        return read_yolo(root / 'data.yaml', root)['train'].content
+
+    return read
+
+
+@pytest.mark.parametrize('polygons', (False, True))
+@pytest.mark.parametrize('form', ('ultralytics', 'roboflow', 'lists', 'bare'))
+def test_forms(form, polygons, folder, tmp_path, capfd):
+    root = exports.yolo(tmp_path / 'data', form=form, polygons=polygons)
+    before = sorted(root.rglob('*'))
+    cfg = placed(root, folder, detector(root, with_mask=True))
+    assert numbers(cfg) == (dict(train=(8, 24), val=(4, 12), test=(4, 12)), NAMES)
+    assert any(report.errors for report in check_data_sets(cfg, use_cache=False).values()) != polygons  # of masks
+    said = capfd.readouterr().out
+    assert 'YOLO' in said and ('polygons' if polygons else 'boxes') in said
+    assert sorted(root.rglob('*')) == before
+    content = json.loads((folder / 'train.json').read_text())
+    assert all(bool(a['segmentation']) == polygons for a in content['annotations'])
+
+
+@pytest.mark.parametrize('form', ('lists', 'roboflow', 'bare', 'cvat'))
+def test_files_that_were_written_on_windows(form, folder, tmp_path):
+    """Byte order marks, line ends and separators, in the description, lists, labels and classes."""
+    root = (exports.yolo_of_cvat(tmp_path / 'data') if form == 'cvat' else
+            exports.yolo(tmp_path / 'data', ('train', ), (4, ), form=form))
+    for path in root.rglob('*'):
+        if path.suffix in ('.txt', '.yaml', '.names', '.data'):
+            path.write_text(path.read_text().replace('/', '\\'), encoding='utf-8-sig', newline='\r\n')
+    assert numbers(placed(root, folder)) == (dict(train=(3, 9), val=(1, 3), test=(1, 3)), NAMES)
+
+
+def test_parts(folder, tmp_path):
+    """Also none, as Label Studio exports: names in classes.txt."""
+    root = exports.yolo(tmp_path / 'data', ('train', 'val', 'test'), (5, 2, 3))
+    assert numbers(placed(root, folder))[0] == dict(train=(5, 15), val=(2, 6), test=(3, 9))
+    for part, form in (('train', 'ultralytics'), ('.', 'bare')):
+        root = exports.yolo(tmp_path / form, (part, ), (10, ), form=form)
+        assert numbers(placed(root, tmp_path / 'b' / form)) == (dict(train=(8, 24), val=(2, 6), test=(2, 6)), NAMES)
+
+
+def test_folders_below_the_path_of_the_description(folder, tmp_path):
+    root = exports.yolo(tmp_path / 'data')
+    description = root / 'data.yaml'
+    (root / 'inner').mkdir()
+    for name in ('images', 'labels'):
+        (root / name).rename(root / 'inner' / name)
+    description.write_text(description.read_text().replace('path: .', 'path: inner'))
+    assert numbers(placed(root, folder))[0] == dict(train=(8, 24), val=(4, 12), test=(4, 12))
+
+
+def test_boxes_are_those_of_the_same_scenes_in_cocos_form(folder, tmp_path):
+    """To the six digits that labels have."""
+    placed(exports.yolo(tmp_path / 'yolo', ('train', 'val'), (4, 2), polygons=True), folder)
+    got = json.loads((folder / 'train.json').read_text())
+    wanted = exports.coco(tmp_path / 'coco', exports.scenes(4))
+    assert len(got['annotations']) == len(wanted['annotations']) == 12
+    for one, other in zip(got['annotations'], wanted['annotations'], strict=True):
+        assert (one['image_id'], one['category_id'], one['id']) == tuple(
+            other[key] for key in ('image_id', 'category_id', 'id'))
+        np.testing.assert_allclose(one['segmentation'], other['segmentation'], atol=1e-3)
+        # a box around pixels is one wider than around their middles
+        np.testing.assert_allclose(np.add(one['bbox'], [0, 0, 1, 1]), other['bbox'], atol=1e-3)
+
+
+@pytest.mark.parametrize('line, box, area, polygon', (
+    ('1 0.5 0.5 0.5 0.5', [10, 5, 20, 10], 200, []),
+    ('1 0.95 0.5 0.2 0.5', [34, 5, 6, 10], 60, []),  # parts outside the image are clipped
+    ('1 0 0 0.5 0 0.5 1', [0, 0, 20, 20], 200, [[0, 0, 20, 0, 20, 20]]),
+    ('1 0 0 1.005 0 1 1 0 1', [0, 0, 40, 20], 800, [[0, 0, 40, 0, 40, 20, 0, 20]]),
+    ('1.0 0.5 0.5 0.5 0.5\n\n', [10, 5, 20, 10], 200, []),
+    ('1 0.5 0.5 0.5 0.5 0.1 0.2 2 0.3 0.4 1', [10, 5, 20, 10], 200, [])))  # of a skeleton
+def test_numbers_of_an_object(line, box, area, polygon, one):
+    content = one(line, **dict(kpt_shape=[2, 3]) if line.endswith(' 0.4 1') else {})
+    assert content['categories'] == [dict(id=1, name='x'), dict(id=2, name='y')]
+    found, = content['annotations']
+    assert (found['category_id'], found['segmentation']) == (2, polygon)
+    np.testing.assert_allclose(found['bbox'], box)
+    assert found['area'] == pytest.approx(area)
+
+
+def test_labels_that_cannot_be_read(one):
+    numbers = '0 0.5 0.5 0.5', '0 0.5 0.5 0.5 0.5 0.9', '0 0.1 0.1 0.2 0.2 0.3 0.3 0.4', '0 20 1 5 5', '0 1 nan 1 1'
+    kinds = [f'{number} 0.5 0.5 0.5 0.5' for number in ('0.5', '-1', 'nan', 'inf')]
+    for text, words in (
+            ('0 0.5 0.5 0.5 0.5\n0 0.5 a 0.5 0.5', "line 2: a label is .*; got '0 0.5 a 0.5 0.5'"),
+            *((label, f"line 1: a label is .*; got '{label}'") for label in (*numbers, *kinds)),
+            ('0 0.5 0.5 0.5 0.5\n\n2 0.5 0.5 0.5 0.5', 'line 3: it has the class 2')):
+        with pytest.raises(DataError, match=f'a.txt, {words}'):
+            one(text)
+
+
+def test_descriptions_that_cannot_be(folder, one):
+    for description, words in (
+            (dict(names={0: 'a', 2: 'b'}), 'names must be a list of class names, or have the keys 0, 1'),
+            (dict(names={'a': 'x'}), 'have the keys 0, 1'), (dict(names='ab'), 'must be a list'),
+            (dict(names=None, nc=2), 'data.yaml has no class names: .*data/classes.txt, one per line'),
+            (dict(train='nowhere'), 'training images \'nowhere\'.*--train-images')):
+        with pytest.raises(DataError, match=words):
+            one('0 0.5 0.5 0.5 0.5', **description)
+    root = folder.parents[1] / 'data'
+    for text in ('- a', 'train: [', 'train: !!python/object/apply:os.system [exit]'):
+        (root / 'data.yaml').write_text(text)
+        with pytest.raises(DataError, match='data.yaml'):
+            placed(root, folder)
+    (root / 'classes.txt').write_text('b\na\n')
+    for names, wanted in (({0: 'b', 1: 'a'}, ['b', 'a']), ({'1': 'b', '0': 'a'}, ['a', 'b']), (None, ['b', 'a']),
+                          ([7, True], ['7', 'True'])):  # these can be
+        content = one('1 0.5 0.5 0.5 0.5', names=names)
+        assert [category['name'] for category in content['categories']] == wanted
+    (root / 'data.yaml').unlink()
+    (root / 'classes.txt').write_text('b\n\nb\n')
+    with pytest.raises(DataError, match='classes.txt must have one unique class name per line'):
+        placed(root, folder)
+    (root / 'classes.txt').unlink()
+    with pytest.raises(DataError, match='data has no class names: .*data/classes.txt, one per line'):
+        placed(root, folder)
+
+
+def test_labels_and_images_that_are_nowhere_or_cannot_be_read(folder, tmp_path, capfd):
+    root = exports.yolo(tmp_path / 'data')
+    (root / 'images/train/003.jpg').write_bytes(b'no')
+    shutil.rmtree(root / 'labels/val')
+    assert numbers(placed(root, folder))[0]['train'] == (7, 21)
+    said = capfd.readouterr().out
+    assert 'ignored 1 image that cannot be read: images/train/003.jpg' in said
+    assert 'no object in the validation data, so its AP is -1' in said
+    (root / 'labels').rename(tmp_path / 'labels')
+    with pytest.raises(DataError, match='(?s)none of .* images has a label.*000.txt'):
+        placed(root, folder)
+
+
+def test_two_descriptions(folder, tmp_path):
+    root = exports.yolo(tmp_path / 'data')
+    (root / 'dataset.yaml').write_text((root / 'data.yaml').read_text().replace('images/val', 'images/train'))
+    with pytest.raises(DataError, match='data.yaml, dataset.yaml.*--train-annotations'):
+        placed(root, folder)
+    assert numbers(placed(root, folder, train_annotations='dataset.yaml'))[0]['val'] == (8, 24)
+
+
+def test_images_that_are_turned(folder, tmp_path):
+    """Boxes are for what people see; the size is that of the image as the pipeline reads it."""
+    root = exports.yolo(tmp_path / 'data', ('train', 'val'), (2, 2))
+    marked = Image.new('RGB', (40, 20))
+    marked.getexif()[0x0112] = 6
+    marked.save(root / 'images/train/000.jpg', exif=marked.getexif())
+    placed(root, folder)
+    image = json.loads((folder / 'train.json').read_text())['images'][0]
+    assert (image['width'], image['height']) == (20, 40)
+
+
+def test_cvat(tmp_path):
+    """Its labels are next to the images, also below a folder named images."""
+    root = exports.yolo_of_cvat(tmp_path / 'images/data')
+    wanted = {'train': (3, 9), 'val': (1, 3), 'test': (1, 3)}
+    assert numbers(placed(root, tmp_path / 'run/data')) == (wanted, NAMES)
+    (root / 'obj.names').unlink()
+    with pytest.raises(DataError, match='obj.names'):
+        placed(root, tmp_path / 'run/data')

@@ -1,0 +1,180 @@
+"""Annotations in COCO format, as tools export them: which files, for which part, and where their images are."""
+import os
+import re
+from contextlib import nullcontext, suppress
+from pathlib import Path, PurePosixPath
+
+from .._utils.text import listed, with_slashes
+from ..data.files import read_json
+from ..data.folders import part_of
+from ..errors import DataError
+from .derived import is_made
+from .types import PARTS, Part, below
+
+#: Prefixes of the names of files that are about objects, whatever else is in their folder.
+_USUAL = ('instances', '_annotations.coco')
+#: A folder with more JSON files than this has one file for each image, from another tool.
+_MOST_FILES = 20
+_PROBES = 20
+#: So deep below the data root, and in so many folders of one folder, files are looked for.
+_DEPTH, _MOST_FOLDERS = 3, 500
+
+
+def without_parents(parts, root: Path) -> list:
+    """Drop categories that no object has and that others name as their ``supercategory``; Roboflow's exports have one.
+
+    Args:
+        parts: Each `Part` of one data set; a category that one of them needs stays in all. They are changed.
+        root: The folder of the data.
+
+    Returns:
+        The names that were dropped.
+    """
+    used = {annotation.get('category_id') for part in parts for annotation in part.content['annotations']}
+    names = []
+    for part in parts:
+        categories = part.content['categories']
+        gone = [category for category in categories if category.get('id') not in used and any(
+            other.get('supercategory') == category.get('name') for other in categories if other is not category)]
+        if gone and len(gone) < len(categories):
+            names += [category.get('name') for category in gone]
+            part.content = dict(part.content, categories=[kept for kept in categories if kept not in gone])
+            part.origin = part.origin or below(part.annotations, root)
+    return list(dict.fromkeys(names))
+
+
+def folders_of(root: Path) -> list:
+    """Return a folder and those below it, nearest first, except hidden ones and those that this program wrote."""
+    found = []
+    for folder, inside, _ in os.walk(root, followlinks=True):  # what cannot be read is left out
+        path = Path(folder)
+        found.append(path)
+        names = [name for name in sorted(inside) if not name.startswith(('.', '__MACOSX'))][:_MOST_FOLDERS]
+        is_deep = len(path.relative_to(root).parts) == _DEPTH
+        inside[:] = [] if is_deep else [name for name in names if not is_made(path / name)]
+    return sorted(found, key=lambda path: len(path.parts))
+
+
+def find_files(folders) -> list:
+    """Return the annotation files in some folders: pairs of a path and its content.
+
+    Raises:
+        DataError: A file that is an annotation file according to its name is damaged.
+    """
+    found = []
+    for folder in folders:
+        paths = sorted(path for path in folder.glob('[!.]*.json') if path.is_file())
+        instances = [path for path in paths if path.name.lower().startswith(_USUAL)]
+        if instances:  # person_keypoints_... next to them has the same images
+            paths = instances
+        elif len(paths) > _MOST_FILES:
+            continue
+        for path in paths:
+            with nullcontext() if instances else suppress(DataError):
+                if content := read_annotations(path):
+                    found.append((path, content))
+    return found
+
+
+def read_annotations(path: Path):
+    """Return the content of an annotation file; None if it is something else.
+
+    Raises:
+        DataError: It cannot be read.
+    """
+    try:
+        content = read_json(path)
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f'{path} cannot be read: {error}') from error
+    return content if _is_coco(content) else None
+
+
+def _is_coco(content):
+    """Whether the content of a JSON file is COCO annotations, as far as it matters here."""
+    parts = [isinstance(content, dict) and content.get(part) for part in ('images', 'annotations', 'categories')]
+    return (all(isinstance(part, list) and all(isinstance(record, dict) for record in part) for part in parts)
+            and bool(parts[0] and parts[2])
+            and all('id' in image and isinstance(image.get('file_name'), str) for image in parts[0]))
+
+
+def part_from(path: Path, content: dict, name: str, root: Path, folders, images=None, otherwise=None) -> Part:
+    """Return a part with the folder of its images; image names that lead elsewhere are changed.
+
+    Args:
+        path: The annotation file.
+        content: Its content.
+        name: ``train``, ``val`` or ``test``.
+        root: The data root.
+        folders: The folders that may contain the images.
+        images: The folder that the user names.
+        otherwise: The folder to use if the images are in none of these.
+
+    Raises:
+        DataError: Its images are in no folder, or in several.
+    """
+    names = [image['file_name'] for image in content['images']]
+    probes = names[::max(len(names) // _PROBES, 1)][:_PROBES]
+    candidates = [images] if images else [path.parent, *(folder for folder in folders if folder != path.parent)]
+    for shorten in _forms(probes):
+        hits = {folder: sum(os.path.isfile(folder / shorten(probe)) for probe in probes) for folder in candidates}
+        fits = {folder: (_rank(folder, path, name, root), -number) for folder, number in hits.items() if number}
+        best = {os.path.realpath(folder): folder for folder, fit in fits.items() if fit == min(fits.values())}
+        if len(best) > 1:
+            raise DataError(f'images of {below(path, root)} are in several folders of {root}: '
+                            f'{listed(below(folder, root) for folder in best.values())}. Choose one with '
+                            f'--{name}-images DIR')
+        for folder in best.values():
+            renamed = [dict(image, file_name=shorten(image['file_name'])) for image in content['images']]
+            origin = '' if renamed == content['images'] else f'{below(path, root)}, with shortened image names'
+            return Part(folder, path, origin=origin, content=dict(content, images=renamed))
+    if otherwise:
+        return Part(otherwise, path, content=content)
+    raise DataError(f'{below(path, root)} lists images such as {names[0]!r}, which are not in {images or root}. Set '
+                    f'their folder with --{name}-images DIR')
+
+
+def _forms(names):
+    """Yield ways to read a name, the most literal first: unchanged, without some of its leading folders, and without
+    the prefix that Label Studio adds to the name of an upload."""
+    deepest = max(with_slashes(name).count('/') for name in names)
+    yield lambda name: name
+    for skipped in range(deepest + 1):
+        yield lambda name, skipped=skipped: _shortened(name, skipped)
+    yield lambda name: re.sub('^[0-9a-f]{8}-', '', _shortened(name, deepest))
+
+
+def _shortened(name, skipped):
+    """Return a name without some of its leading folders; tools on Windows write backslashes."""
+    steps = [part for part in PurePosixPath(with_slashes(name)).parts if part not in ('/', '..') and part[-1] != ':']
+    return '/'.join(steps[min(skipped, len(steps) - 1):]) or name
+
+
+def _rank(folder, path, name, root):
+    """Return how well a folder fits: next to the file, of the same part, of no part, of another."""
+    own = part_of(folder, root)
+    return 0 if folder == path.parent else 1 if own == name else 2 if own is None else 3
+
+
+def by_part(files, root: Path, known=()) -> dict:
+    """Return the annotation files by part. A file whose name does not say the part is for training.
+
+    Args:
+        files: Pairs of a path and its content.
+        root: The data root.
+        known: The parts whose files are known already.
+
+    Raises:
+        DataError: Several are for one part.
+    """
+    parts = {}
+    for path, content in files:
+        parts.setdefault(part_of(path, root), []).append((path, content))
+    unnamed = parts.pop(None, [])
+    if unnamed and not {'train', 'val'} <= {*parts, *known}:
+        parts['train'] = parts.get('train', []) + unnamed
+    for part in parts.keys() - known:
+        if len(parts[part]) > 1:
+            raise DataError(f'{root} has several annotation files for {PARTS[part]}: '
+                            f'{listed(below(path, root) for path, _ in parts[part])}. Choose with '
+                            f'--{part}-annotations FILE, and --val-annotations FILE if one is for validation')
+    return {part: found[0] for part, found in parts.items() if part not in known}

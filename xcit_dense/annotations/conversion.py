@@ -1,0 +1,251 @@
+"""Label maps converted to one number per pixel: from colours, by a palette, and from the masks of Label Studio."""
+import csv
+import hashlib
+import io
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import yaml
+from PIL import Image
+
+from .._utils.text import counted, listed, read_text
+from ..data.files import FORMATS, Unreadable, read_files, read_json
+from ..data.folders import IMAGE_SUFFIXES, files_below, names_below
+from ..errors import DataError
+from .derived import Made
+
+#: Files with names and colours, and files with only names, in the order in which they are read.
+_WITH_COLOURS = ('labelmap.txt', 'label_map.txt', 'class_dict.csv', 'classes.csv', 'palette.txt', 'palette.csv',
+                 'palette.json', 'colormap.txt', 'colors.txt', 'colours.txt', 'label_colors.txt', 'class_colors.txt',
+                 'colors.json')
+_NAMES_ALONE = ('classes.txt', 'codes.txt', 'class_names.txt', 'names.txt', 'label_names.txt', '_classes.csv',
+                'data.yaml', 'data.yml', 'dataset.yaml')
+_MOST = 255
+#: Label Studio writes one file for each task, annotation and tag.
+_LABEL_STUDIO = re.compile(r'task-(\d+)-annotation-(\d+)-by-.*-tag-(.+)-(\d+)\.png')
+#: So many files and colours are named in an error.
+_SHOWN = 3
+
+
+def names_beside(folders) -> tuple:
+    """Return the class names in a file in some folders, and the file; () and None if there is none.
+
+    Raises:
+        DataError: The file cannot be used.
+    """
+    paths = (Path(folder, name) for name in (*_NAMES_ALONE, *_WITH_COLOURS) for folder in folders)
+    return next(((names, path) for path in paths if path.is_file() and (names := _read_names(path))), ((), None))
+
+
+def palette_beside(folders) -> Path | None:
+    """Return the file with colours in some folders, or None."""
+    paths = (Path(folder, name) for name in _WITH_COLOURS for folder in folders)
+    return next((path for path in paths if path.is_file() and _entries(path)), None)
+
+
+def read_palette(path) -> dict:
+    """Return the colour (red, green, blue) of each class in a file by name, in the order of the file.
+
+    Raises:
+        DataError: It cannot be read, has anything but a name and three numbers from 0 to 255 per line, or has a name
+            or a colour twice.
+    """
+    entries = _entries(Path(path))
+    if not entries:
+        raise DataError(f'{path} is not a palette: each line must be "name r g b", "r g b name", "name,r,g,b" or '
+                        '"name:r,g,b::", with numbers from 0 to 255; JSON must be {"name": [r, g, b]}')
+    names, colours = zip(*entries, strict=True)
+    for words, values in (('name', names), ('colour', colours)):
+        if twice := [value for place, value in enumerate(values) if value in values[:place]]:
+            raise DataError(f'{path} has the {words} {twice[0]} twice')
+    if len(names) > _MOST:
+        raise DataError(f'{path} has {len(names)} classes, but label maps have room for only {_MOST}')
+    return dict(entries)
+
+
+def _read(path):
+    """Return the content of a file: lists and dicts of JSON and YAML, rows of CSV with class numbers, other lines."""
+    try:
+        text = read_text(path)
+        if path.suffix == '.json':
+            return json.loads(text)
+        if path.suffix in ('.yaml', '.yml'):
+            return yaml.safe_load(text)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise DataError(f'{path} cannot be read: {error}') from error
+    return [line.strip() for line in text.strip().splitlines()]
+
+
+def _read_names(path):
+    if path.name in _WITH_COLOURS:
+        return tuple(name for name, _ in _entries(path))
+    names = _read(path)
+    if path.suffix in ('.yaml', '.yml'):
+        names = names.get('names') if isinstance(names, dict) else None
+        names = [names[key] for key in sorted(names)] if isinstance(names, dict) else names or ()
+    elif path.suffix == '.csv':  # Roboflow's: titles, then pixel value and class
+        try:
+            rows = {int(row[0]): row[1].strip() for row in csv.reader(names)
+                    if len(row) == 1 or row and row[0].strip().isdecimal()}
+            names = [rows.pop(label, str(label)) for label in range(min(max(rows, default=-1), _MOST) + 1)]
+        except (csv.Error, IndexError, ValueError) as error:
+            raise DataError(f'{path} must have a label, a comma and a class name in each row: {error}') from error
+        if rows:
+            raise DataError(f'{path} has the label {max(rows)}, but the highest one is {_MOST}')
+    return tuple(map(str, names))
+
+
+def _entries(path):
+    """Return pairs of a name and a colour; none if any line is something else."""
+    content = _read(path)
+    if isinstance(content, dict):
+        entries = list(content.items())
+    else:
+        entries = [_of_line(line) for line in content if isinstance(line, str) and line and not line.startswith('#')]
+        if entries and entries[0] is None:  # the column titles
+            entries = entries[1:]
+    good = all(entry and isinstance(entry[1], list) and len(entry[1]) == 3
+               and all(isinstance(number, int) and 0 <= number < 256 for number in entry[1]) for entry in entries)
+    return [(name, tuple(colour)) for name, colour in entries] if good else []
+
+
+def _of_line(line):
+    numbers = r'(\d{1,3})[\s,;]+(\d{1,3})[\s,;]+(\d{1,3})'
+    if found := re.match(rf'^{numbers}[\s,;:]+(\S.*)$', line):
+        *colour, name = found.groups()
+    elif found := re.match(rf'^(.*?\S)[\s,;:]+{numbers}\s*(?::.*|,.*)?$', line):  # CVAT has parts and actions too
+        name, *colour = found.groups()
+    else:
+        return None
+    return name.strip(' "\''), list(map(int, colour))
+
+
+def convert_colours(paths: dict, palette: dict, source: str, maps: Path, made: Made, note: str):
+    """Write label maps whose labels are the indices of their colours in a palette.
+
+    Args:
+        paths: The coloured label maps, by the names of the new ones below the folder of ``made``.
+        palette: The colours by name.
+        source: The file of the palette, for errors.
+        maps: The folder of the label maps.
+        made: Writes the files.
+        note: The name of a file with the palette, which is written too.
+
+    Raises:
+        DataError: A pixel has a colour that is not in the palette, or a file cannot be read.
+    """
+    names = {str(Path(path).absolute()): name for name, path in paths.items()}
+    colours = [red << 16 | green << 8 | blue for red, green, blue in palette.values()]
+    table, known = np.full(1 << 24, 255, np.uint8), np.zeros(1 << 24, bool)
+    table[colours], known[colours] = range(len(colours)), True
+
+    def convert(path):
+        with Image.open(path, formats=FORMATS) as image:
+            pixels = np.asarray(image.convert('RGB')).astype(np.uint32)
+        codes = pixels[..., 0] << 16 | pixels[..., 1] << 8 | pixels[..., 2]
+        wrong, amounts = np.unique(codes[~known[codes]], return_counts=True)
+        if len(wrong):
+            words = [f'{code >> 16, code >> 8 & 255, code & 255} ({counted(amount, "pixels")})' for amount, code in
+                     sorted(zip(amounts.tolist(), wrong.tolist(), strict=True), reverse=True)]
+            raise Unreadable(f'{counted(len(words), "colours")} missing in {source}: {listed(words, _SHOWN)}')
+        made.write(names[path], as_png(table[codes]))
+
+    # a palette that replaces another one is written anew: then the results from before it are not used either
+    written = made.write_json(note, list(palette.items())).stat().st_mtime_ns
+    key = hashlib.sha256(repr([list(palette.items()), str(made.folder), written]).encode()).hexdigest()
+    states = read_files(list(names), convert, f'colours {key}', maps, name='label maps in colour')
+    deleted = [path for path, state in zip(names, states, strict=True)
+               if not state.fault and not (made.folder / names[path]).is_file()]
+    read_files(deleted, convert, f'colours {key}', maps, use_cache=False, name='label maps in colour')
+    wrong = [f'{path} ({state.value or "it does not exist"})' for path, state in zip(names, states, strict=True)
+             if state.fault]
+    if wrong:
+        raise DataError(f'{counted(len(wrong), "label maps")} cannot be converted: {listed(wrong, _SHOWN)}. Add the '
+                        'colours to your own palette (--palette FILE). Colours between two others come from masks that '
+                        'were resized or saved as JPEG')
+
+
+def are_colours(content: dict, palette: dict) -> bool:
+    """Whether a label map, as `read_map` returns it, has the colours of a palette and not class numbers.
+
+    Grey values may be both: they are colours if one of them is not a class number, as with 0 and 255.
+    """
+    if 'labels' not in content:
+        return content['mode'] in ('RGB', 'RGBA')
+    labels = [label for label, _ in content['labels']]
+    return (content['mode'] in ('L', '1') and any(label >= len(palette) for label in labels)
+            and {(label, ) * 3 for label in labels} <= set(palette.values()))
+
+
+def as_png(labels) -> bytes:
+    """Return an array (H, W) of labels as a PNG file."""
+    data = io.BytesIO()
+    Image.fromarray(labels.astype(np.uint8)).save(data, 'PNG')
+    return data.getvalue()
+
+
+def label_studio_masks(root) -> dict:
+    """Return Label Studio's masks below a folder: by task the tag, number and path of those of its last annotation."""
+    found = {}
+    for name in names_below(root):
+        if parts := _LABEL_STUDIO.fullmatch(os.path.basename(name)):
+            task, annotation, tag, number = parts.groups()
+            found.setdefault(int(task), {}).setdefault(int(annotation), []).append((tag, int(number), name))
+    return {task: sorted(annotations[max(annotations)]) for task, annotations in found.items()}
+
+
+def combine_masks(root: Path, masks: dict, made: Made) -> tuple:
+    """Write a label map for each task of Label Studio: 0 for no tag, then the tags in the order of their names.
+
+    Args:
+        root: The folder with the images and the export of the tasks (JSON).
+        masks: From `label_studio_masks`.
+        made: Writes the maps into ``maps/``.
+
+    Returns:
+        The folder of the images, the names of images with a label map, the class names, and notes.
+
+    Raises:
+        DataError: The image of a task is unknown, or masks cannot be read.
+    """
+    tags = sorted({tag for parts in masks.values() for tag, *_ in parts})
+    images = {path.name: path for path in files_below(root) if path.suffix.lower() in IMAGE_SUFFIXES
+              and not _LABEL_STUDIO.fullmatch(path.name)}
+    owners = _images_of_tasks(root, images)
+    if missing := [task for task in masks if task not in owners]:
+        raise DataError(f'{root} has Label Studio masks, but no known images for {counted(len(missing), "tasks")} '
+                        f'({listed(map(str, missing), 3)}). Put the JSON export of the same project into {root}, and '
+                        'the images with the names in that export')
+    top, names = Path(os.path.commonpath([path.parent for path in images.values()])), []
+    for task, parts in masks.items():
+        labels = np.uint8(0)
+        for tag, _, path in parts:  # where masks overlap, the last tag by name is used
+            with Image.open(path, formats=FORMATS) as image:
+                labels = np.where(np.asarray(image.convert('L')) > 127, tags.index(tag) + 1, labels)
+        names.append(owners[task].relative_to(top).as_posix())
+        made.write(Path('maps', names[-1]).with_suffix('.png').as_posix(), as_png(labels))
+    unused = len(images) - len(masks)
+    notes = [f'ignored {counted(unused, "images without masks")}'] if unused else []
+    return top, sorted(names), ('background', *tags), notes
+
+
+def _images_of_tasks(root, images):
+    """Return the image of each task that an export of the tasks names, of the images by their names."""
+    owners = {}
+    for path in files_below(root):
+        try:
+            content = read_json(path) if path.suffix == '.json' else ()
+        except (OSError, ValueError):
+            continue
+        for task in [task for task in content if isinstance(task, dict)] if isinstance(content, list) else ():
+            data = task['data'] if isinstance(task.get('data'), dict) else task
+            names = [re.split(r'[/\\=]', word)[-1] for word in (task.get('file_upload'), *data.values())
+                     if isinstance(word, str)]
+            # an upload has a random prefix before its name
+            names += [name.partition('-')[2] for name in names]
+            if image := next((images[name] for name in names if name in images), None):
+                owners[task.get('id')] = image
+    return owners

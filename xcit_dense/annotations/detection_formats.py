@@ -1,0 +1,140 @@
+"""Folders with data for detection: COCO annotation files, or YOLO labels."""
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from .._utils.text import listed
+from ..data.datasets import LOADERS, datasets
+from ..data.folders import seen_in
+from ..errors import DataError
+from .coco import by_part, find_files, folders_of, part_from, read_annotations, without_parents
+from .derived import Made, hold_out
+from .types import PARTS, Layout, below
+from .yolo import find_yolo, read_yolo
+
+#: The files that the configs of this package name, whatever is in the data root.
+_OF_COCO = ('annotations/instances_train2017.json', 'annotations/instances_val2017.json')
+
+
+def find_detection(cfg, root: Path, options, made: Made):
+    """Recognise a folder with data for detection, see `recognition.Kind`.
+
+    Returns:
+        A `Layout`, or None if nothing is recognised and the config stays as it is.
+    """
+    options.refuse('--palette', '--ignore-label', why='is only for segmentation')
+    # a file that the config names itself and that does not exist is a mistake, which another file must not hide
+    names = [dataset.get('ann_file') or '' for dataset in datasets(cfg, LOADERS) if not dataset.ann_file.exists()]
+    if not options.given and not all(name in _OF_COCO or os.path.isabs(name) for name in names):
+        return None  # absolute ones are those of `Made`, whose folder was moved
+    name, parts = _parts(cfg, root, options)
+    if not parts:
+        if options.given:
+            raise DataError(f'{root} has no COCO annotation file and no YOLO data.yaml. Found:\n{seen_in(root)}\nName '
+                            'the file with --train-annotations FILE')
+        return None
+    notes = []
+    with made:
+        if 'train' in parts and 'val' not in parts:
+            parts, divided = divide(parts, made, root, options.val_share)
+            notes.append(divided)
+        else:
+            options.refuse('--val-share', why=f'has no effect: {root} has validation data')
+        if cfg.get('classes_from_data') and (left_out := without_parents(list(parts.values()), root)):
+            notes.append(f'without the category {listed(map(repr, left_out))}, which has no objects and is only the '
+                         'parent of others')
+        for key, part in parts.items():
+            objects = part.content['annotations']
+            if key != 'train' and any(annotation.get('id') == 0 for annotation in objects):  # no object to pycocotools
+                objects = [dict(annotation, id=number) for number, annotation in enumerate(objects, 1)]
+                part.content = dict(part.content, annotations=objects)
+                part.origin = part.origin or f'{part.annotations.name} with ids from 1'
+            if part.origin:
+                part.annotations = made.write_json(f'{key}.json', part.content)
+            part.count, part.objects = len(part.content['images']), len(objects)
+    notes += [f'no object in the {PARTS[key]} data, so its AP is -1: are annotations or labels missing?'
+              for key in ('val', 'test') if key in parts and not parts[key].objects]
+    if any(part.origin for part in parts.values()):
+        notes.append(f'the annotations that are used are in {made.folder}')
+    notes += [note for part in parts.values() for note in part.notes]
+    classes = next(iter(parts.values())).content['categories']
+    return Layout(name, root, parts, tuple(str(category.get('name')) for category in classes), notes)
+
+
+def seen_for_detection(root: Path) -> str:
+    """Describe what a folder has for detection; '' if it has nothing."""
+    try:
+        if files := find_files(folders_of(root)):
+            return f'COCO annotations in {below(files[0][0], root)}'
+        yolo = _find_yolo(root, folders_of(root))
+    except DataError:  # there is something, but it cannot be used as it is
+        return ''
+    return f'YOLO labels in {below(yolo, root) if yolo != root else "labels/"}' if yolo else ''
+
+
+def _find_yolo(root, folders):
+    inner = [path for path in folders if path.parent == root]  # archives often have one folder around everything
+    return find_yolo(root) or (find_yolo(inner[0]) if len(inner) == 1 else None)
+
+
+def divide(parts: dict, made: Made, root: Path, share=None) -> tuple:
+    """Divide the training data into training and validation.
+
+    Args:
+        parts: `Part` by name.
+        made: Stores which images are held out.
+        root: The data root.
+        share: See `hold_out`, which also describes the errors.
+
+    Returns:
+        `Part` by name, and a sentence on what was done.
+    """
+    whole = parts['train']
+    content, file = whole.content, below(whole.annotations, root)
+    annotated = {annotation.get('image_id') for annotation in content['annotations']}
+    held, share = hold_out([image['file_name'] for image in content['images']], made, file, '--val-annotations FILE',
+                           share, [image['file_name'] for image in content['images'] if image['id'] in annotated])
+    ids = {image['id'] for image in content['images'] if image['file_name'] in held}
+    halves = {}
+    for name, is_held in (('train', False), ('val', True)):
+        # annotations without an image stay in the training data, so that the data check reports them
+        half = dict(content, info=dict(description=f'{PARTS[name]} images of {file}'),
+                    images=[image for image in content['images'] if (image['file_name'] in held) == is_held],
+                    annotations=[annotation for annotation in content['annotations']
+                                 if (annotation.get('image_id') in ids) == is_held])
+        halves[name] = replace(whole, content=half, origin=f'from {whole.origin or file}',
+                               notes=[] if is_held else whole.notes)
+    words = f'{share:.3g} of the images are held out for validation, the same ones in every run'
+    return {**parts, **halves}, words
+
+
+def _parts(cfg, root, options):
+    """Return the name of the layout, and each `Part` by name, none if nothing is recognised."""
+    given = {part: path for part in PARTS if (path := options.path(part, 'annotations', root, is_file=True))}
+    images = {part: path for part in PARTS if (path := options.path(part, 'images', root))}
+    if yolo := [path for path in given.values() if path.suffix in ('.yaml', '.yml', '.data')]:
+        return 'YOLO', read_yolo(yolo[0], root, images)
+    folders = folders_of(root)
+    yolo = _find_yolo(root, folders)
+    files = {}
+    for part, path in given.items():
+        files[part] = path, read_annotations(path)
+        if files[part][1] is None:
+            raise DataError(f'--{part}-annotations: {path} is not a COCO annotation file: it must have the lists '
+                            'images, annotations and categories')
+    if not {'train', 'val'} <= files.keys():
+        others = [(path, content) for path, content in find_files(folders) if path not in given.values()]
+        files.update(by_part(others, root, files.keys()))
+    if not files:
+        return 'YOLO', read_yolo(yolo, root, images) if yolo else {}
+    if yolo and 'train' in files.keys() - given.keys():
+        raise DataError(f'{root} has COCO annotations, {below(files["train"][0], root)}, and YOLO labels, '
+                        f'{below(yolo, root)}. Choose one with --train-annotations FILE')
+    parts = {}
+    for part, loader in zip(PARTS, LOADERS, strict=True):
+        if part in files:
+            path, content = files[part]
+            # where images are missing in the folder of the config, the data check says more
+            own = [dataset.folder('img').absolute() for dataset in datasets(cfg, [loader]) if path == dataset.ann_file]
+            parts[part] = part_from(path, content, part, root, folders, images.get(part), *own)
+    return 'COCO', parts

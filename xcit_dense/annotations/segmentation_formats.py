@@ -1,0 +1,216 @@
+"""Folders with data for segmentation: images and label maps."""
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from .._utils.text import listed
+from ..data.datasets import LOADERS, datasets
+from ..data.files import IGNORED, read_files, read_map
+from ..data.folders import MAP_SUFFIXES, WORDS, seen_in
+from ..data.label_maps import first_label, leave_out_255, without_ignored
+from ..errors import ConfigError, DataError
+from .conversion import (
+    are_colours,
+    combine_masks,
+    convert_colours,
+    label_studio_masks,
+    names_beside,
+    palette_beside,
+    read_palette,
+)
+from .derived import hold_out
+from .pairs import Pair, match, read_list, ways_in
+from .types import PARTS, Layout, Part, below
+
+_LIST_FOLDERS = ('ImageSets/Segmentation', 'ImageSets', 'splits', 'lists', '.')
+#: Only this many label maps of a part are read to see whether they are in colour.
+_LOOKED_AT = 20
+_HELP = ('Name the folders with --train-images DIR --train-annotations DIR, and --val-images DIR --val-annotations '
+         'DIR or --val-share SHARE')
+
+
+def find_segmentation(cfg, root, options, made):
+    """Recognise a folder with data for segmentation, see `recognition.Kind`.
+
+    Returns:
+        A `Layout`, or None if the config stays as it is.
+
+    Raises:
+        ConfigError: An option has a wrong value.
+        DataError: The data is not recognised, or can be read in several ways.
+    """
+    with made:
+        return _Finder(cfg, root, options, made).find()
+
+
+def seen_for_segmentation(root: Path) -> str:
+    """Describe what a folder has for segmentation; '' if it has nothing."""
+    if label_studio_masks(root):
+        return 'Label Studio masks'
+    try:
+        pairs = [pair for way in ways_in(root)[1] for pair in way.values()]
+    except DataError:  # there is something, but it cannot be used as it is
+        return ''
+    return f'label maps in {below(pairs[0].maps, root)} for images in {below(pairs[0].images, root)}' if pairs else ''
+
+
+class _Finder:
+
+    def __init__(self, cfg, root, options, made):
+        self.cfg, self.root, self.options, self.made = cfg, root, options, made
+        self.name, self.notes, self.base, self.names = 'images and label maps', [], root, ()
+
+    def find(self):
+        """Return the layout; None if nothing is recognised and no option asks for it."""
+        given = self.given()
+        pairs = {**({} if {'train', 'val'} <= given.keys() else self.recognised(given)), **given}
+        if not pairs and self.options.given:
+            raise DataError(f'{self.root} has no images and label maps under known names. Found:\n'
+                            f'{seen_in(self.root)}\n{_HELP}')
+        if not pairs:  # missing files of the config are reported later
+            return None
+        parts = self.divided(pairs)
+        folders = [self.base, self.root, *(pair.maps for pair in parts.values())]
+        listed_names, source = names_beside([*folders[:2], *(pair.images for pair in parts.values())])
+        palette, parts = self.in_numbers(parts, folders)
+        names = self.names or tuple(palette) or listed_names
+        if not names and self.base.name.startswith('VOC20'):
+            from mmseg.datasets import PascalVOCDataset
+            names = PascalVOCDataset.METAINFO['classes']
+        if names and (names != listed_names or source != self.root / 'classes.txt'):
+            file = str(self.made.write_lines('classes.txt', names))
+            for dataset in datasets(self.cfg, LOADERS):
+                if dataset.reader == 'ImageFolderDataset':
+                    dataset['classes_file'] = file
+        return Layout(self.name, self.root, {part: self.part(part, pair) for part, pair in parts.items()},
+                      tuple(names), self.notes)
+
+    def given(self):
+        """Return the pairs that the options name."""
+        found = {}
+        for part in PARTS:
+            folders = [self.options.path(part, kind, self.root) for kind in ('images', 'annotations')]
+            if any(folders):
+                if not all(folders):
+                    raise ConfigError(f'--{part}-images and --{part}-annotations go together: set both')
+                found[part] = match(*folders)
+                if found[part] is None:
+                    raise DataError(f'no label map in {folders[1]} has the name of an image in {folders[0]}; looked '
+                                    f'for {", ".join(MAP_SUFFIXES)}')
+        return found
+
+    def recognised(self, given):
+        """Return the pairs below the root."""
+        if not given and (masks := label_studio_masks(self.root)):
+            images, names, self.names, self.notes = combine_masks(self.root, masks, self.made)
+            self.name = 'Label Studio masks'
+            return {'': Pair(images, self.made.folder / 'maps', names, names, '', '.png', names)}
+        base, found = ways_in(self.root)
+        if len(found) > 1 and not given:
+            ways = [' and '.join(dict.fromkeys(f'{below(pair.images, self.root)} + {below(pair.maps, self.root)}'
+                                               for pair in way.values())) for way in found]
+            raise DataError(f'{self.root} can be read in several ways: {"; or ".join(ways)}. {_HELP}')
+        if len(found) != 1:
+            return {}
+        self.base = base
+        if self.base.name.startswith('VOC') or (self.base / 'SegmentationClass').is_dir():
+            self.name = 'VOC'
+        return found[0]
+
+    def divided(self, pairs):
+        """Return the pair of each part, with the images that are used."""
+        whole = pairs.pop('', None)
+        if whole and 'train' not in pairs:
+            pairs = {**self.by_lists(whole), **pairs}
+        if 'train' not in pairs or 'val' in pairs:
+            self.options.refuse('--val-share', why=f'has no effect: {self.root} has validation data')
+            return pairs
+        pair = pairs['train']
+        names = pair.chosen or pair.names
+        held, share = hold_out(names, self.made, str(pair.images), '--val-images DIR and --val-annotations DIR',
+                               self.options.val_share, names)
+        for part, is_held, words in (('train', False, f'{1 - share:.0%} of the images'),
+                                     ('val', True, f'{share:.0%} held out')):
+            pairs[part] = replace(pair, chosen=[name for name in names if (name in held) == is_held],
+                                  origin=f'label maps in {below(pair.maps, self.root)}, {words}')
+        return pairs
+
+    def by_lists(self, pair):
+        """Return the parts of a pair of folders that is divided by lists of images."""
+        images = pair.with_map if self.name == 'VOC' else pair.names
+        words_of = dict(WORDS, all=['default'])  # CVAT's list of all images
+        paths = {part: path for part, words in words_of.items() if (path := next(
+            (path for folder in _LIST_FOLDERS for word in words
+             if (path := self.base / folder / f'{word}.txt').is_file()), None))}
+        if not paths:
+            return {'train': replace(pair, chosen=images if pair.chosen or images != pair.names else None)}
+        found = {part: read_list(path, pair.names) for part, path in paths.items()}
+        whole = found.pop('all', None) or pair.with_map
+        if 'train' not in found:
+            others = {name for names in found.values() for name in names}
+            found = dict(train=[name for name in whole if name not in others], **found)
+        maps = below(pair.maps, self.root)
+        return {part: replace(pair, chosen=names, origin=f'{maps}, by {below(paths[part], self.root)}'
+                              if part in paths else '') for part, names in found.items() if names}
+
+    def in_numbers(self, parts, folders):
+        """Return the palette of an option or in some folders, which may be {}, and parts with numbers, not colours."""
+        path = self.root / Path(self.options.palette).expanduser() if self.options.palette else None
+        palette, coloured = read_palette(path) if path else {}, None
+        for pair in parts.values():
+            names = pair.chosen or pair.with_map
+            paths = [pair.map_of(name) for name in names[::max(len(names) // _LOOKED_AT, 1)]]
+            states = read_files(paths, read_map, 'maps', pair.maps, name='label maps')
+            for file, state in zip(paths, states, strict=True):
+                if state.content and are_colours(state.content, palette):
+                    coloured = coloured or file
+        if not coloured:
+            return palette, parts
+        if not path:
+            path = palette_beside(folders)
+            if not path:
+                raise DataError(f'label maps are in colour, such as {coloured}, but no file next to them says which '
+                                'colour is which class. Use --palette FILE with a line "name r g b" for each class')
+            palette = read_palette(path)
+        found = {}
+        for part, pair in parts.items():
+            found[part] = new = replace(pair, maps=self.made.folder / 'maps' / part, suffix='.png')
+            paths = {new.map_of(name).relative_to(self.made.folder).as_posix(): pair.map_of(name)
+                     for name in pair.chosen or pair.with_map}
+            convert_colours(paths, palette, str(path), pair.maps, self.made, f'maps/{part}.json')
+        self.notes.append(f'coloured label maps were converted by {path.name} into {self.made.folder / "maps"}')
+        return palette, found
+
+    def part(self, part, pair):
+        """Return a part of the layout."""
+        dataset = next(iter(datasets(self.cfg, [f'{part}_dataloader'])), {})
+        settings, lines = dict(seg_map_suffix=pair.suffix), pair.chosen
+        if dataset and dataset.reader == 'ImageFolderDataset':
+            settings.update(image_ending=pair.ending)
+        else:
+            suffixes = {os.path.splitext(name)[1] for name in lines or pair.names}
+            if len(suffixes) > 1:
+                raise DataError(f'{pair.images} has images of several kinds ({", ".join(sorted(suffixes))}), but '
+                                f'{dataset.get("type")} reads only one: use one of the *_custom configs')
+            settings.update(img_suffix=pair.ending + next(iter(suffixes), '.jpg'))
+            lines = lines and [name.removesuffix(settings['img_suffix']) for name in lines]
+        settings['ann_file'] = str(self.made.write_lines(f'{part}.txt', lines)) if lines is not None else ''
+        return Part(pair.images, pair.maps, settings, len(pair.names if lines is None else lines), origin=pair.origin)
+
+
+def ignore(cfg, layout: Layout, labels):
+    """Make the data sets, heads, padding and metrics of a config ignore some labels.
+
+    Raises:
+        ConfigError: A label is out of range, or a data set cannot ignore labels.
+    """
+    if bad := [label for label in labels if not 0 <= label <= IGNORED]:
+        raise ConfigError(f'--ignore-label accepts labels from 0 to {IGNORED}, got {bad[0]}')
+    for dataset in datasets(cfg, LOADERS):
+        if dataset.reader != 'ImageFolderDataset':
+            raise ConfigError(f'--ignore-label: the data set {dataset["type"]!r} cannot ignore labels. Use '
+                              'ImageFolderDataset, as the *_custom configs do')
+        dataset['ignore_labels'] = labels
+    leave_out_255(cfg)
+    layout.notes.append(f'ignored labels: {listed(map(str, labels), 10)}')
+    layout.classes = without_ignored(layout.classes, first_label(datasets(cfg, LOADERS)[0]), labels)
