@@ -132,7 +132,7 @@ def test_colours_without_a_class_without_a_palette_or_ignored(tmp_path):
         segmentor(root, tmp_path / 'run')
 
 
-def test_colours_where_the_config_looks_are_read_with_a_palette(tmp_path):
+def test_colours_where_the_config_looks_are_read_with_a_palette(tmp_path, monkeypatch):
     root = tmp_path / 'data'
     for part in ('training', 'validation'):
         exports.pairs(root, f'images/{part}', f'annotations/{part}', exports.names(2), change=exports.coloured)
@@ -140,6 +140,10 @@ def test_colours_where_the_config_looks_are_read_with_a_palette(tmp_path):
     with pytest.raises(DataError, match=r'mode RGB\. To convert colours: --palette FILE'):
         segmentor(root, tmp_path / 'run')
     cfg = segmentor(root, tmp_path / 'run', palette='colours.json')
+    assert cfg.train_dataloader.dataset.metainfo.classes == exports.CAMVID
+    (root / 'colours.json').rename(tmp_path / 'here.json')
+    monkeypatch.chdir(tmp_path)
+    cfg = segmentor(root, tmp_path / 'run', palette='here.json')
     assert cfg.train_dataloader.dataset.metainfo.classes == exports.CAMVID
 
 

@@ -155,7 +155,8 @@ class _Finder:
 
     def in_numbers(self, parts, folders):
         """Return the palette of an option or in some folders, which may be {}, and parts with numbers, not colours."""
-        path = self.root / Path(self.options.palette).expanduser() if self.options.palette else None
+        given = Path(self.options.palette).expanduser() if self.options.palette else None
+        path = given and next((path for path in (self.root / given, given) if path.is_file()), self.root / given)
         palette, coloured = read_palette(path) if path else {}, None
         for pair in parts.values():
             names = pair.chosen or pair.with_map
