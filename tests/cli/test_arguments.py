@@ -19,7 +19,7 @@ LEAST = dict(
     measure=('c --data-root d', dict(config='c', data_root='d', iterations=3, images=4, out='measured.json')),
     plot_curves=('run', dict(work_dir='run')),
     predict=('c w i --out o', dict(config='c', checkpoint='w', images='i', out='o', score_thr=0.3, dtype='float32')),
-    test=('c w', dict(config='c', checkpoint='w', launcher='none', dtype='float32', coco_eval='pycocotools')),
+    test=('c w', dict(config='c', checkpoint='w', launcher='none', dtype='float32')),
     train=('c', dict(config='c', launcher='none', data_findings='stop')))
 OF_DATA = ('--data-root d --train-images e --train-annotations f --val-images g --val-annotations h --test-images i '
            '--test-annotations j --val-share 0.1 --palette k --ignore-label 11 12 ')
@@ -53,11 +53,11 @@ OPTIONS = dict(
              dict(cfg_options=['a=1'], score_thr=0.5, ids_from='i', frame_labels=True, image_size=[9, 8],
                   dtype='bfloat16', tile=7, overlap=0.5, device='cuda', overwrite=True)),
     test=(f'--work-dir w {OF_DATA} --launcher slurm --local-rank 3 --show-dir s --at-least a=1 b=2 --cfg-options c=3 '
-          '--size 9 --crop-ratio 0.5 --image-size 7 --dtype bfloat16 --runtime openvino --report r --tta --coco-eval '
-          'hotcoco --knn 5 --batch-size 6 --workers 4 --device cpu --overwrite',
+          '--size 9 --crop-ratio 0.5 --image-size 7 --dtype bfloat16 --runtime openvino --report r --tta '
+          '--knn 5 --batch-size 6 --workers 4 --device cpu --overwrite',
           dict(READ_OF_DATA, work_dir='w', launcher='slurm', local_rank=3, show_dir='s', at_least=[('a', 1), ('b', 2)],
                cfg_options=['c=3'], size=9, crop_ratio=0.5, image_size=[7], dtype='bfloat16', runtime='openvino',
-               report='r', tta=True, coco_eval='hotcoco', knn=5, batch_size=6, workers=4, device='cpu',
+               report='r', tta=True, knn=5, batch_size=6, workers=4, device='cpu',
                overwrite=True)),
     train=(f'--work-dir w {OF_DATA} --launcher mpi --local_rank 2 --resume --overwrite --no-pretrained --data-findings '
            'warn --config-findings warn --amp --compile --auto-scale-lr --cfg-options c=3 --image-size 9 8 --epochs 7 '

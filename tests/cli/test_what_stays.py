@@ -70,7 +70,7 @@ def test_a_work_dir_after_each_tool(trained_segmentor, demo_data, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('config, rows', (
-    (TINY_CONFIG, (*DENSE, (*TEST, '--coco-eval', 'hotcoco'))), (TINY_SEG_CONFIG, DENSE),
+    (TINY_CONFIG, DENSE), (TINY_SEG_CONFIG, DENSE),
     (TINY_CLS_CONFIG, CLASSIFIER)))
 def test_a_work_dir_after_every_tool_and_option(config, rows, demo_data, class_folders, tmp_path):
     """And the training continues as it would have before."""

@@ -64,7 +64,7 @@ def metric_of(file, **options):
     return CocoMetric(ann_file=str(file), **options)
 
 
-def evaluated(metrics, samples, classes=('cat', 'dog', 'newt'), recorder=DetectionRecorder, palette=None):
+def evaluated(metrics, samples, classes=('cat', 'dog', 'newt'), palette=None):
     """Evaluate samples; return the `Content`, the metrics, what was logged, and the recorder."""
     runner = runner_of('mmdet', samples, metrics, metainfo=dict(classes=classes, palette=palette))
     found, evaluator = recorder(runner), runner.test_loop.evaluator

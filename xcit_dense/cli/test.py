@@ -32,9 +32,6 @@ def main(argv=None):
                         help='exit with code 1 if a metric is lower, for example coco/bbox_mAP=0.47 or mIoU=44')
     parser.add_argument('--tta', action='store_true', help='test-time augmentation: predict each image flipped and at '
                         'several scales, and merge the predictions')
-    parser.add_argument('--coco-eval', choices=('pycocotools', 'hotcoco'), default='pycocotools', help='what evaluates '
-                        'COCO metrics; hotcoco computes the same figures in much less time and memory, and needs pip '
-                        'install hotcoco (default: pycocotools)')
     add_shared(parser, 'image-size', 'batch-size', 'workers', 'device', 'dtype', 'runtime')
     parser.add_argument('--size', type=int, metavar='PIXELS', help='classifiers: side of the crop (default: that of '
                         'the config)')
@@ -154,7 +151,6 @@ def _set_options(cfg, args, exported, judged):
     """Put what is tested, and what is written of it, into the config."""
     from ..config import options, testing
     from ..config.tasks import task_of
-    from ..train.evaluation import set_fast_evaluation
     report, show_dir = args.report, args.show_dir
     if show_dir and task_of(cfg).predictor is None:  # nothing to draw into images
         report, show_dir = show_dir, None
@@ -163,8 +159,6 @@ def _set_options(cfg, args, exported, judged):
     if report is not None:
         folder = Path(report or Path(cfg.work_dir, 'report' + (judged or '').replace('--', '_')))
         options.add_hook(cfg, 'ReportHook', out_dir=str(folder.absolute()), overwrite=args.overwrite)
-    if args.coco_eval == 'hotcoco':
-        set_fast_evaluation(cfg)
     if exported:
         cfg.model, cfg.load_from = dict(type='ExportedModel', file=args.checkpoint, runtime=args.runtime), None
     else:
