@@ -44,13 +44,29 @@ def test_two_folders_of_images_or_none(folder, tmp_path):
     cfg = placed(root, folder, train_images='right')
     assert cfg.train_dataloader.dataset.data_prefix.img == cfg.val_dataloader.dataset.data_prefix.img == 'right'
     assert len(read(cfg)['train']) == 10
+    (root / 'left').rename(root / 'images')  # a usual name goes first
+    assert placed(root, folder).train_dataloader.dataset.data_prefix.img == 'images'
     shutil.rmtree(root / 'right')
-    shutil.move(root / 'left', tmp_path / 'elsewhere')
+    shutil.move(root / 'images', tmp_path / 'elsewhere')
     with fails(DataError, '000.jpg', '--train-images'):
         placed(root, folder)
     assert len(read(placed(root, folder, train_images=str(tmp_path / 'elsewhere')))['train']) == 10
     with fails(DataError, '--train-images', str(tmp_path / 'run')):
         placed(root, folder, train_images=str(tmp_path / 'run'))
+
+
+def test_what_the_config_names_goes_before_what_is_found(folder, tmp_path):
+    """Its file before others for the same part, and its folder of images before others with the same names."""
+    root = exports.one_file(tmp_path / 'data', file='annotations/instances_train2017.json', folder='photos')
+    cfg = detector(root)
+    cfg.train_dataloader.dataset.data_prefix.img = 'photos/'
+    for name in ('images', 'train'):
+        shutil.copytree(root / 'photos', root / name)
+    for name in ('instances_train2017_small.json', 'panoptic_train.json', 'instances_train2014.json'):
+        shutil.copy(root / 'annotations/instances_train2017.json', root / 'annotations' / name)
+    placed(root, folder, cfg)
+    assert {dataset.dataset.data_prefix.img for dataset in (cfg.train_dataloader, cfg.val_dataloader)} == {'photos'}
+    assert numbers(cfg)[0]['train'] == (10, 30)
 
 
 def test_coco_and_yolo(folder, tmp_path):
@@ -108,11 +124,12 @@ def test_what_is_left_as_it_is(change, words, folder, tmp_path):
 def test_a_file_that_the_config_names_itself_is_meant(folder, tmp_path):
     """Where it is not there, no other takes its place unseen."""
     root = exports.roboflow(tmp_path / 'data')
-    cfg = detector(root)
-    cfg.val_dataloader.dataset.ann_file = 'absent.json'
-    cfg.val_evaluator.ann_file = str(root / 'absent.json')  # another one would be the user's own, which stays
-    before = cfg.copy().to_dict()
-    assert placed(root, folder, cfg).to_dict() == before
+    for name in (str(tmp_path / 'absent.json'), 'absent.json'):
+        cfg = detector(root)
+        cfg.val_dataloader.dataset.ann_file = name
+        cfg.val_evaluator.ann_file = str(root / name)  # another one would be the user's own, which stays
+        before = cfg.copy().to_dict()
+        assert placed(root, folder, cfg).to_dict() == before
     cfg = placed(root, folder, cfg, train_annotations=exports.ROBOFLOW['train'])
     assert numbers(cfg)[0]['val'] == (4, 12)
 

@@ -116,6 +116,17 @@ def test_other_parents_and_ids_of_objects(folder, tmp_path):
     assert without_parents([part], Path()) == [] and part.content['categories'] == categories and not part.origin
 
 
+def test_files_of_other_tasks_and_a_test_part_without_objects(folder, tmp_path, capfd):
+    root = exports.roboflow(tmp_path / 'data')
+    rewrite(root, lambda content: content['annotations'].clear(), exports.ROBOFLOW['test'])
+    assert numbers(placed(root, folder))[0]['test'] == (4, 12)  # those of the validation
+    assert 'has no objects, so it is not used for testing' in capfd.readouterr().out
+    root = exports.one_file(tmp_path / 'other', file='train.json')
+    for name in ('panoptic_train.json', 'stuff_train.json'):
+        (root / name).write_bytes((root / 'train.json').read_bytes())
+    assert numbers(placed(root, tmp_path / 'b'))[0]['train'] == (10, 30)
+
+
 @pytest.mark.parametrize('change', (
     lambda content: content['images'][0].pop('id'), lambda content: content['images'].append(None),
     lambda content: content.pop('categories'), lambda content: content.clear()))

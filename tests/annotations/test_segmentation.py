@@ -153,8 +153,11 @@ def test_two_kinds_of_label_maps_are_asked_for(tmp_path):
             shutil.copy(path, root / 'masks' / f'{path.stem}_{kind}.png')
         path.unlink()
     shutil.rmtree(root / 'labels')
-    with pytest.raises(DataError, match=r'match label maps .*: _x\.png, _y\.png'):
+    with pytest.raises(DataError, match=r'match label maps .*: _x\.png, _y\.png(.|\n)*--train-annotations'):
         segmentor(root, tmp_path / 'run')
+    exports.pairs(root, 'a', 'b', exports.names(5))
+    cfg = segmentor(root, tmp_path / 'run', train_images='a', train_annotations='b')
+    assert len(found(cfg)) == 4
 
 
 def test_options_say_what_names_do_not(tmp_path):

@@ -136,6 +136,7 @@ def test_colours_where_the_config_looks_are_read_with_a_palette(tmp_path, monkey
     root = tmp_path / 'data'
     for part in ('training', 'validation'):
         exports.pairs(root, f'images/{part}', f'annotations/{part}', exports.names(2), change=exports.coloured)
+    exports.pairs(root, 'train/images', 'train/masks', exports.names(3))  # other data in the same folder
     (root / 'colours.json').write_text(json.dumps(exports.COLOURS))
     with pytest.raises(DataError, match=r'mode RGB\. To convert colours: --palette FILE'):
         segmentor(root, tmp_path / 'run')
@@ -145,6 +146,7 @@ def test_colours_where_the_config_looks_are_read_with_a_palette(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     cfg = segmentor(root, tmp_path / 'run', palette='here.json')
     assert cfg.train_dataloader.dataset.metainfo.classes == exports.CAMVID
+    assert cfg.train_dataloader.dataset.data_prefix.img_path == 'images/training'
 
 
 def test_black_and_white_masks_are_read_with_a_palette(tmp_path):

@@ -159,7 +159,7 @@ def test_an_exported_file_needs_no_config(words):
 
 
 @pytest.mark.parametrize('args, words', (
-    ('c m.onnx i', 'an exported file needs no CONFIG'), ('m.onnx', 'IMAGES'),
+    ('c m.onnx i', 'got c before it'), ('m.onnx', 'IMAGES'),
     ('m.onnx i --dtype bfloat16', 'only for checkpoints'),
     ('m.onnx i --runtime x', 'openvino'), ('m.onnx i --runtim', '--runtim'),
     ('c w i --runtime openvino', 'exported file')))

@@ -67,7 +67,7 @@ def metric_of(file, **options):
 def evaluated(metrics, samples, classes=('cat', 'dog', 'newt'), palette=None):
     """Evaluate samples; return the `Content`, the metrics, what was logged, and the recorder."""
     runner = runner_of('mmdet', samples, metrics, metainfo=dict(classes=classes, palette=palette))
-    found, evaluator = recorder(runner), runner.test_loop.evaluator
+    found, evaluator = DetectionRecorder(runner), runner.test_loop.evaluator
     rank, processes = get_rank(), get_world_size()
     for place in range(rank, -(-len(samples) // processes) * processes, processes):
         each = samples[place % len(samples)]

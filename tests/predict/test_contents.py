@@ -14,7 +14,7 @@ from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense import load
 from xcit_dense.config.check.keys import value_at
 from xcit_dense.config.loading import load_config
-from xcit_dense.errors import DataError
+from xcit_dense.errors import CheckpointError, DataError
 from xcit_dense.predict.files import predict_files
 from xcit_dense.predict.predictor import build_predictor
 from xcit_dense.weights import best_checkpoint, read_checkpoint
@@ -219,5 +219,5 @@ def test_weights_without_names_take_those_of_the_data(trained_segmentor, demo_da
     cfg = load_config(TINY_SEG_CONFIG, pretrained=False, data_root=demo_data)
     assert build_predictor(cfg, tmp_path / 'raw.pth').classes.names == tuple(
         (demo_data / 'classes.txt').read_text().split())
-    with pytest.raises(DataError, match=str(tmp_path)):
+    with pytest.raises(CheckpointError, match='raw.pth holds no class names'):
         build_predictor(load_config(TINY_SEG_CONFIG, pretrained=False, data_root=tmp_path), tmp_path / 'raw.pth')

@@ -157,7 +157,7 @@ def test_the_picture_has_the_name_asked_for(tmp_path):
     assert str(tmp_path / 'curves.png') in done.stdout and cv2.imread(str(tmp_path / 'curves.png')).std() > 5
 
 
-@pytest.mark.parametrize('out', ('.', 'file/curves.png'))
+@pytest.mark.parametrize('out', ('.', 'file/curves.png', 'curves.nothing'))
 def test_a_picture_that_cannot_be_written_is_named(out, tmp_path, monkeypatch, call_tool):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'file').write_text('')

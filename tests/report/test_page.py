@@ -71,10 +71,11 @@ def test_the_table_of_classes_has_all_figures(read):
 
 def test_metrics_that_are_numbers_are_shown_with_four_digits(read):
     content = make_content()
-    content.metrics = {'mAP': 1 / 3, 'aAcc': np.float32(91.5), 'mIoU': 44.25, 'runs': 3, 'table': np.zeros((2, 2))}
+    content.metrics = {'mAP': 1 / 3, 'mAP_l': -1., 'aAcc': np.float32(91.5), 'mIoU': 44.25, 'runs': 3,
+                       'table': np.zeros((2, 2))}
     rows = {row[0]: row[1] for row in read(content).rows['summary']}
     assert [rows[name] for name in ('mAP', 'aAcc', 'mIoU', 'runs')] == ['0.3333', '91.5', '44.25', '3.0']
-    assert 'table' not in rows
+    assert 'table' not in rows and rows['mAP_l (no such objects)'] == '-1.0'
 
 
 def test_the_matrix_its_errors_notes_and_facts(read):

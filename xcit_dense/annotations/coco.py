@@ -13,6 +13,10 @@ from .types import PARTS, Part, below
 
 #: Prefixes of the names of files that are about objects, whatever else is in their folder.
 _USUAL = ('instances', '_annotations.coco')
+#: Prefixes of the names of files in the same format that are not about objects.
+_OTHERS = ('panoptic_', 'stuff_')
+#: Names of folders that usually hold images.
+_IMAGES = ('images', 'data', 'imgs', 'img', 'jpegimages')
 #: A folder with more JSON files than this has one file for each image, from another tool.
 _MOST_FILES = 20
 _PROBES = 20
@@ -63,7 +67,8 @@ def find_files(folders) -> list:
     """
     found = []
     for folder in folders:
-        paths = sorted(path for path in folder.glob('[!.]*.json') if path.is_file())
+        paths = sorted(path for path in folder.glob('[!.]*.json') if path.is_file()
+                       and not path.name.lower().startswith(_OTHERS))
         instances = [path for path in paths if path.name.lower().startswith(_USUAL)]
         if instances:  # person_keypoints_... next to them has the same images
             paths = instances
@@ -97,7 +102,7 @@ def _is_coco(content):
             and all('id' in image and isinstance(image.get('file_name'), str) for image in parts[0]))
 
 
-def part_from(path: Path, content: dict, name: str, root: Path, folders, images=None, otherwise=None) -> Part:
+def part_from(path: Path, content: dict, name: str, root: Path, folders, images=None, of_config=None) -> Part:
     """Return a part with the folder of its images; image names that lead elsewhere are changed.
 
     Args:
@@ -107,17 +112,18 @@ def part_from(path: Path, content: dict, name: str, root: Path, folders, images=
         root: The data root.
         folders: The folders that may contain the images.
         images: The folder that the user names.
-        otherwise: The folder to use if the images are in none of these.
+        of_config: The folder that the config names; it is the first choice, and the last if there are no images.
 
     Raises:
         DataError: Its images are in no folder, or in several.
     """
     names = [image['file_name'] for image in content['images']]
     probes = names[::max(len(names) // _PROBES, 1)][:_PROBES]
-    candidates = [images] if images else [path.parent, *(folder for folder in folders if folder != path.parent)]
+    candidates = [images] if images else list(dict.fromkeys([of_config or path.parent, path.parent, *folders]))
     for shorten in _forms(probes):
         hits = {folder: sum(os.path.isfile(folder / shorten(probe)) for probe in probes) for folder in candidates}
-        fits = {folder: (_rank(folder, path, name, root), -number) for folder, number in hits.items() if number}
+        fits = {folder: (folder != of_config, *_rank(folder, path, name, root), -number)
+                for folder, number in hits.items() if number}
         best = {os.path.realpath(folder): folder for folder, fit in fits.items() if fit == min(fits.values())}
         if len(best) > 1:
             raise DataError(f'images of {below(path, root)} are in several folders of {root}: '
@@ -127,8 +133,8 @@ def part_from(path: Path, content: dict, name: str, root: Path, folders, images=
             renamed = [dict(image, file_name=shorten(image['file_name'])) for image in content['images']]
             origin = '' if renamed == content['images'] else f'{below(path, root)}, with shortened image names'
             return Part(folder, path, origin=origin, content=dict(content, images=renamed))
-    if otherwise:
-        return Part(otherwise, path, content=content)
+    if of_config:  # the data check says more
+        return Part(of_config, path, content=content)
     raise DataError(f'{below(path, root)} lists images such as {names[0]!r}, which are not in {images or root}. Set '
                     f'their folder with --{name}-images DIR')
 
@@ -150,9 +156,10 @@ def _shortened(name, skipped):
 
 
 def _rank(folder, path, name, root):
-    """Return how well a folder fits: next to the file, of the same part, of no part, of another."""
+    """Return how well a folder fits: next to the file, of the same part, of no part, of another; usual names first."""
     own = part_of(folder, root)
-    return 0 if folder == path.parent else 1 if own == name else 2 if own is None else 3
+    fit = 0 if folder == path.parent else 1 if own == name else 2 if own is None else 3
+    return fit, folder.name.lower() not in _IMAGES
 
 
 def by_part(files, root: Path, known=()) -> dict:

@@ -104,7 +104,8 @@ def _entries(path):
     if isinstance(content, dict):
         entries = list(content.items())
     else:
-        entries = [_of_line(line) for line in content if isinstance(line, str) and line and not line.startswith('#')]
+        entries = [_of_line(line) for line in (content if isinstance(content, list) else ())
+                   if isinstance(line, str) and line and not line.startswith('#')]
         if entries and entries[0] is None:  # the column titles
             entries = entries[1:]
     good = all(entry and isinstance(entry[1], list) and len(entry[1]) == 3
@@ -223,8 +224,11 @@ def combine_masks(root: Path, masks: dict, made: Made) -> tuple:
     for task, parts in masks.items():
         labels = np.uint8(0)
         for tag, _, path in parts:  # where masks overlap, the last tag by name is used
-            with Image.open(path, formats=FORMATS) as image:
-                labels = np.where(np.asarray(image.convert('L')) > 127, tags.index(tag) + 1, labels)
+            try:
+                with Image.open(path, formats=FORMATS) as image:
+                    labels = np.where(np.asarray(image.convert('L')) > 127, tags.index(tag) + 1, labels)
+            except (OSError, ValueError) as error:  # ValueError: of another size than those before
+                raise DataError(f'{path} cannot be used: {error}') from error
         names.append(owners[task].relative_to(top).as_posix())
         made.write(Path('maps', names[-1]).with_suffix('.png').as_posix(), as_png(labels))
     unused = len(images) - len(masks)

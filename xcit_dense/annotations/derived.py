@@ -84,7 +84,7 @@ class Made(OwnFiles):
 
 def is_made(folder) -> bool:
     """Whether a folder was written by `Made`."""
-    return all(Path(folder, name).is_file() for name in (_ROOT, RECORD))
+    return all(os.path.isfile(os.path.join(folder, name)) for name in (_ROOT, RECORD))  # False if it is unreadable
 
 
 def folder_of_training(checkpoint):

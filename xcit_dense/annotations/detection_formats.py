@@ -1,5 +1,4 @@
 """Folders with data for detection: COCO annotation files, or YOLO labels."""
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,8 +24,9 @@ def find_detection(cfg, root: Path, options, made: Made):
     options.refuse('--palette', '--ignore-label', why='is only for segmentation')
     # a file that the config names itself and that does not exist is a mistake, which another file must not hide
     names = [dataset.get('ann_file') or '' for dataset in datasets(cfg, LOADERS) if not dataset.ann_file.exists()]
-    if not options.given and not all(name in _OF_COCO or os.path.isabs(name) for name in names):
-        return None  # absolute ones are those of `Made`, whose folder was moved
+    if not options.given and not all(name in _OF_COCO or Path(name).is_absolute() and Path(name).parent.name == 'data'
+                                     for name in names):
+        return None  # those in data/ are from `Made`, whose folder was moved
     name, parts = _parts(cfg, root, options)
     if not parts:
         if options.given:
@@ -34,6 +34,8 @@ def find_detection(cfg, root: Path, options, made: Made):
                             'the file with --train-annotations FILE')
         return None
     notes = []
+    if {'val', 'test'} <= parts.keys() and not parts['test'].content['annotations']:
+        notes.append(f'{below(parts.pop("test").annotations, root)} has no objects, so it is not used for testing')
     with made:
         if 'train' in parts and 'val' not in parts:
             parts, divided = divide(parts, made, root, options.val_share)
@@ -116,25 +118,30 @@ def _parts(cfg, root, options):
         return 'YOLO', read_yolo(yolo[0], root, images)
     folders = folders_of(root)
     yolo = _find_yolo(root, folders)
-    files = {}
+    files, own = {}, {part: found[0] for part, loader in zip(PARTS, LOADERS, strict=True)
+                      if (found := datasets(cfg, [loader]))}
+    for part, dataset in own.items():  # files that are where the config says, with their images
+        path, taken = dataset.ann_file, [path for path, _ in files.values()]  # two loaders may read one file
+        if (path not in taken and path.is_file() and dataset.folder('img').is_dir()
+                and (content := read_annotations(path))):
+            files[part] = path, content
     for part, path in given.items():
         files[part] = path, read_annotations(path)
         if files[part][1] is None:
             raise DataError(f'--{part}-annotations: {path} is not a COCO annotation file: it must have the lists '
                             'images, annotations and categories')
-    if not {'train', 'val'} <= files.keys():
-        others = [(path, content) for path, content in find_files(folders) if path not in given.values()]
-        files.update(by_part(others, root, files.keys()))
+    known = {part: path for part, (path, _) in files.items()}
+    if not {'train', 'val'} <= known.keys():
+        others = [(path, content) for path, content in find_files(folders) if path not in known.values()]
+        files.update(by_part(others, root, known.keys()))
     if not files:
         return 'YOLO', read_yolo(yolo, root, images) if yolo else {}
-    if yolo and 'train' in files.keys() - given.keys():
+    if yolo and 'train' in files.keys() - known.keys():
         raise DataError(f'{root} has COCO annotations, {below(files["train"][0], root)}, and YOLO labels, '
                         f'{below(yolo, root)}. Choose one with --train-annotations FILE')
     parts = {}
-    for part, loader in zip(PARTS, LOADERS, strict=True):
-        if part in files:
-            path, content = files[part]
-            # where images are missing in the folder of the config, the data check says more
-            own = [dataset.folder('img').absolute() for dataset in datasets(cfg, [loader]) if path == dataset.ann_file]
-            parts[part] = part_from(path, content, part, root, folders, images.get(part), *own)
+    for part in filter(files.get, PARTS):
+        path, content = files[part]
+        of_config = own[part].folder('img').absolute() if part in own and path == own[part].ann_file else None
+        parts[part] = part_from(path, content, part, root, folders, images.get(part), of_config)
     return 'COCO', parts

@@ -97,6 +97,12 @@ class _Finder:
                 if found[part] is None:
                     raise DataError(f'no label map in {folders[1]} has the name of an image in {folders[0]}; looked '
                                     f'for {", ".join(MAP_SUFFIXES)}')
+        for part, loader in zip(PARTS, LOADERS, strict=True) if self.options.palette and not found else ():
+            for dataset in datasets(self.cfg, [loader]):  # in colour, where the config says
+                folders = [dataset.folder(key).absolute() for key in ('img_path', 'seg_map_path')]
+                is_there = dataset.prefixes.get('seg_map_path') and all(map(Path.is_dir, folders))
+                if pair := match(*folders) if is_there else None:
+                    found[part] = pair
         return found
 
     def recognised(self, given):
@@ -105,7 +111,12 @@ class _Finder:
             images, names, self.names, self.notes = combine_masks(self.root, masks, self.made)
             self.name = 'Label Studio masks'
             return {'': Pair(images, self.made.folder / 'maps', names, names, '', '.png', names)}
-        base, found = ways_in(self.root)
+        try:
+            base, found = ways_in(self.root)
+        except DataError as error:
+            if given:  # what the options do not name is divided
+                return {}
+            raise DataError(f'{error}. {_HELP}') from error
         if len(found) > 1 and not given:
             ways = [' and '.join(dict.fromkeys(f'{below(pair.images, self.root)} + {below(pair.maps, self.root)}'
                                                for pair in way.values())) for way in found]

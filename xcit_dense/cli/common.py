@@ -16,8 +16,9 @@ from .. import register, stop_as_usual
 from .._utils.text import nearest
 from ..errors import ConfigError, Stopped, XCiTDenseError
 
-#: Errors of writing that a user can mend.
-_NO_ROOM = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS
+#: Errors of writing, or of reading, that a user can mend.
+_OF_PLACES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR,
+              errno.EEXIST)
 #: Warnings of mmseg about how it calls itself.
 _ABOUT_ITSELF = '``build_loss`` would be deprecated|Default ``avg_non_ignore`` is False'
 
@@ -84,10 +85,10 @@ def run_tool(run, args):
     except XCiTDenseError as error:
         sys.exit(f'error: {error}')
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in _OF_PLACES:
             raise
-        sys.exit(f'error: cannot write {error.filename or "the results"}: {error.strerror}. Free disk space, or give '
-                 'another folder')
+        sys.exit(f'error: cannot read or write {error.filename or "the results"}: {error.strerror}. Check its '
+                 'permissions and the disk space, or give another folder')
     except KeyboardInterrupt:
         hint = '; --resume continues from the last checkpoint, if there is one' if 'resume' in args else ''
         print(f'stopped{hint}', file=sys.stderr)

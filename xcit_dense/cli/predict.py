@@ -19,6 +19,8 @@ def main(argv=None):
         parser.set_defaults(config=None, cfg_options=None, image_size=None, device=None, dtype='float32')
         if given := [word for word in words if word.partition('=')[0] in _OF_CHECKPOINTS]:
             parser.error(f'{given[0]} is only for checkpoints: it cannot change an exported file')
+        if not words[0].startswith('-') and not words[0].lower().endswith('.onnx'):
+            parser.error(f'an exported file needs no CONFIG and must come first, got {words[0]} before it')
     else:
         add_config_options(parser, checkpoint=True)
     parser.add_argument('images', metavar='IMAGES', help='an image, a folder with images at any depth, a video (.mp4, '

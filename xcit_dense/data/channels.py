@@ -82,7 +82,7 @@ def decode(data: bytes, path) -> np.ndarray:
         if suffix in ARRAY_SUFFIXES:
             return np.load(io.BytesIO(data), allow_pickle=False)
         image = _decode_tiff(data) if suffix in _TIFF_SUFFIXES else _as_in_file(
-            cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED))
+            cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED) if data else None)
     except Exception as error:  # many types, depending on the bytes
         raise DataError(f'{path} cannot be read: {first_line(error)}') from error
     if image is None:

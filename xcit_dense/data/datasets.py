@@ -121,7 +121,8 @@ class DataSet(UserDict):
     @property
     def files(self) -> str:
         """A string that is equal for two data sets that read the same files."""
-        return repr([str(self['type']), self.root, Path(self.get('ann_file') or ''), dict(self.prefixes),
+        return repr([str(self['type']), self.root, Path(self.get('ann_file') or ''),
+                     {key: Path(prefix) for key, prefix in self.prefixes.items() if prefix},
                      self.get('indices'), self.get('split')])
 
     @property

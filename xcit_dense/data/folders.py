@@ -36,7 +36,10 @@ def files_below(folder, hidden_folders: bool = False) -> list:
 
 def names_below(folder, hidden_folders: bool = False) -> list:
     """Return the paths of `files_below` as strings, unsorted: a million of them takes seconds."""
-    return list(_walk(folder, hidden_folders, ())) if Path(folder).is_dir() else []
+    try:
+        return list(_walk(folder, hidden_folders, ())) if Path(folder).is_dir() else []
+    except OSError as error:
+        raise DataError(f'a folder with data cannot be read: {error}') from error
 
 
 def find_images(source, suffixes=IMAGE_SUFFIXES):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from mmengine.config import Config
 
+from .._utils.files import OwnFiles
 from .._utils.text import counted, listed
 from ..config.loading import load_config
 from ..config.tasks import task_of
@@ -74,7 +75,8 @@ def load(config, checkpoint=None, *, device=None, threshold: float = None, cfg_o
 
 def _dumped_in(work_dir):
     """Return the config that a training wrote into its work dir."""
-    found = sorted(Path(work_dir).glob('*.py'))
+    own = sorted(Path(work_dir, name) for name in OwnFiles(work_dir, 'train').names() if name.endswith('.py'))
+    found = own or sorted(Path(work_dir).glob('*.py'))  # that of a checkpoint that came without the record
     if len(found) != 1:
         what = f'has several configs: {", ".join(path.name for path in found)}' if found else 'has no config'
         raise ConfigError(f'{work_dir} {what}. Name the config file: load(config, checkpoint)')

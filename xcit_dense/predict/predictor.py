@@ -92,7 +92,10 @@ class Predictor:
         weights = read_checkpoint(checkpoint)
         use_fit(cfg, weights, given)
         meta = get_dataset_meta(weights)
-        take_classes(cfg, weights if meta.get('classes') else None, checkpoint, loaders=[])
+        try:
+            take_classes(cfg, weights if meta.get('classes') else None, checkpoint, loaders=[])
+        except DataError:  # neither has the data them
+            take_classes(cfg, weights, checkpoint, loaders=[])
         init_default_scope(task_of(cfg).framework or 'mmengine')
         self.model = MODELS.build(cfg.model)
         load_model(self.model, weights, checkpoint)

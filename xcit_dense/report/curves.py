@@ -181,7 +181,10 @@ def plot_curves(work_dir, out_file=None, overwrite: bool = False):
     out_file = Path(out_file or Path(work_dir, 'curves.png'))
     with OwnFiles(out_file.parent, 'plot_curves', overwrite) as own:
         own.claim(out_file.name)
-        figure.savefig(out_file, dpi=110, format=out_file.suffix[1:] or 'png')  # without it the name may be changed
+        try:
+            figure.savefig(out_file, dpi=110, format=out_file.suffix[1:] or 'png')  # without it the name may be changed
+        except ValueError as error:  # an unknown image format
+            raise DataError(f'cannot write {out_file}: {error}') from error
     return out_file
 
 

@@ -191,7 +191,7 @@ def figures_of(params, arrays, categories) -> dict:
     precision, recall = (np.asarray(arrays[name], float)[..., order, area, :] for name in ('precision', 'recall'))
     thresholds, most = np.asarray(params.iouThrs, float), [int(number) for number in params.maxDets]
     place = most.index(_MOST) if _MOST in most else -1
-    limit = f'mean over IoU {thresholds[0]:g} to {thresholds[-1]:g}; at most {most[place]} predictions of each image'
+    limit = f'mean over IoU {thresholds[0]:g} to {thresholds[-1]:g}; at most {most[place]} per image and class'
     found = dict(AP=(precision[..., place], f'average precision, {limit}'))
     for half in np.flatnonzero(np.isclose(thresholds, 0.5)):
         found['AP50'] = precision[half, ..., -1], 'average precision at IoU 0.5'

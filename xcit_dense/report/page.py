@@ -65,8 +65,8 @@ def _sentence(text):
 
 def _metrics(metrics):
     """Return names and texts of the metrics that are numbers, with at most four digits after the point."""
-    return [(name, str(round(float(value), 4))) for name, value in metrics.items()
-            if isinstance(value, Real)]
+    return [(name + ' (no such objects)' * bool(value == -1), str(round(float(value), 4)))  # COCO's mean of nothing
+            for name, value in metrics.items() if isinstance(value, Real)]
 
 
 def _curves(work_dir):

@@ -118,7 +118,8 @@ class TeacherHook(Hook):
             SetupError: The library of the teacher is not installed.
         """
         model = unwrapped(runner.model)
-        options, num_classes = model.teacher_options, getattr(model.head, 'num_classes', model.backbone.num_classes)
+        options = model.teacher_options
+        num_classes = getattr(model.head, 'num_classes', None) or model.backbone.num_classes
         with isolated_random_state(0):  # its random weights are replaced
             teacher = Teacher(*options.build(num_classes), model.data_preprocessor)
         if self._resumed is not None:

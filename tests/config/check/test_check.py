@@ -80,10 +80,11 @@ KEYS = dict(det="""
     model.test_cfg.rcnn.nms.iou_threshold train_dataloader.batch_size train_dataloader.sampler.shuffle
     train_dataloader.dataset.ann_file train_dataloader.dataset.filter_cfg.min_size
     train_dataloader.dataset.pipeline.2.keep_ratio optim_wrapper.optimizer.weight_decay
-    optim_wrapper.accumulative_counts optim_wrapper.paramwise_cfg.norm_decay_mult
+    optim_wrapper.accumulative_counts optim_wrapper.clip_grad.max_norm optim_wrapper.paramwise_cfg.norm_decay_mult
     optim_wrapper.paramwise_cfg.custom_keys.norm.decay_mult param_scheduler.1.T_max train_cfg.max_epochs
     val_evaluator.metric default_hooks.checkpoint.max_keep_ckpts default_hooks.logger.interval visualizer.save_dir
-    log_processor.window_size env_cfg.cudnn_benchmark randomness.seed auto_scale_lr.enable""", seg="""
+    log_processor.window_size env_cfg.cudnn_benchmark env_cfg.mp_cfg.mp_start_method randomness.seed
+    auto_scale_lr.enable""", seg="""
     model.decode_head.dropout_ratio model.decode_head.loss_decode.loss_weight model.test_cfg.crop_size
     model.data_preprocessor.bgr_to_rgb val_evaluator.iou_metrics train_dataloader.dataset.reduce_zero_label
     train_dataloader.dataset.pipeline.2.ratio_range""")
@@ -93,7 +94,9 @@ OTHER_KEYS = {
     'model.backbone.norm_cfg': (dict(type='BN', epss=1), 'model.backbone.norm_cfg.epss', 'eps'),
     'train_dataloader.dataset.metainfo': (
         dict(CLASSES=('a', )), 'train_dataloader.dataset.metainfo.CLASSES', None),
-    'param_scheduler.1.eta_minimum': (0., 'param_scheduler.1.eta_minimum', None)}
+    'param_scheduler.1.eta_minimum': (0., 'param_scheduler.1.eta_minimum', None),
+    'randomness.generator': (1, 'randomness.generator', None),
+    'default_hooks.visualization': (None, 'default_hooks.visualization', None)}
 
 
 @pytest.mark.parametrize('kind', KEYS)
@@ -117,6 +120,7 @@ def test_types_that_are_not_there(findings):
         'default_hooks.timer.type': ('IterTimerHok', 'IterTimerHook'),
         'model.rpn_head.anchor_generator.type': ('AnchorGeneratr', 'AnchorGenerator')}
     second = {'train_dataloader.dataset.pipeline.3.type': ('RandomFlipp', 'RandomFlip'),
+              'optim_wrapper.constructor': ('LayerDecayConstruct', 'LayerDecayConstructor'),
               'optim_wrapper.type': ('OptimWraper', 'OptimWrapper')}
     for types, more, others in (
             (first, dict(model__roi_head__in_chanels=4), ['model.roi_head.in_chanels']),

@@ -58,13 +58,18 @@ def test_probabilities_above_one(key, register):
 
 
 def test_other_values():
-    """Nothing that is not there; seeds."""
+    """Nothing that is not there; seeds and milestones."""
     for cfg in (dict(model=3), dict(train_dataloader=None, optim_wrapper=3, param_scheduler=dict(type='x'))):
         assert find_numbers(Config(cfg)) == []
     for seed, right in ((None, True), (0, True), (-1, False), (1.5, False),
                         ('abc', False), (True, False)):
         lines = find_numbers(Config(dict(randomness=dict(seed=seed))))
         assert [line.partition(' = ')[0] for line in lines] == ([] if right else ['randomness.seed']), seed
+    for steps, right in (([], True), ([8, 11.], True), ((8, ), True), ([8, '11'], False), ([True], False),
+                         ('8', False), (8, False)):
+        lines = find_numbers(Config(dict(param_scheduler=[dict(type='LinearLR'), dict(type='x', milestones=steps)])))
+        assert lines == ([] if right else [
+            f'param_scheduler.1.milestones = {steps!r}: it must be a list of numbers, such as "[8,11]"'])
 
 
 def test_the_line_of_a_finding():

@@ -3,7 +3,7 @@ import shutil
 
 import numpy as np
 import pytest
-from mmcv.transforms import BaseTransform
+from mmcv.transforms import BaseTransform, LoadImageFromFile, RandomResize
 from mmdet.datasets import CocoDataset
 from mmengine.config import Config
 from mmseg.datasets.transforms import LoadAnnotations
@@ -163,3 +163,22 @@ def test_hidden_files_and_a_label_that_heads_and_metrics_ignore(root):
     assert cfg.model.decode_head.num_classes == 6
     cfg = Config(dict(cfg, model=dict(decode_head=[dict(num_classes=6, ignore_index=254), dict(num_classes=6)])))
     assert 'map-labels' in kinds_of(check_data_sets(cfg)['train_dataloader'])  # one head does not
+
+
+def test_label_maps_in_the_ratio_of_their_images_are_resized_with_them(root):
+    """Smaller ones are made to save space; a test compares with the image's own size."""
+    file, path = image_and_map(root)
+    image = Image.open(path)
+    steps = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'),
+             dict(type='RandomResize', scale=(128, 128), ratio_range=(0.5, 2.0), keep_ratio=True)]
+    image.resize((image.width * 2, image.height * 2), Image.NEAREST).save(path)
+    loaded = dict(img_path=str(file), seg_map_path=str(path), reduce_zero_label=False, seg_fields=[])
+    for step in (LoadImageFromFile(), LoadAnnotations(),
+                 RandomResize(scale=(128, 128), ratio_range=(0.5, 2.0), keep_ratio=True)):
+        loaded = step(loaded)
+    assert loaded['img'].shape[:2] == loaded['gt_seg_map'].shape
+    only(check_data_set(folders(root, pipeline=steps)), 'map-ratio')
+    only(check_data_set(folders(root, pipeline=steps), trained=False), 'map-size')
+    only(check_data_set(folders(root, pipeline=steps[:2])), 'map-size')
+    image.resize((image.width * 2, image.height * 2 + 1), Image.NEAREST).save(path)
+    only(check_data_set(folders(root, pipeline=steps)), 'map-size')

@@ -88,6 +88,10 @@ def find_numbers(cfg) -> list:
         fits = _is_number(value) and least <= value and (value < float('inf') or name in _ENDLESS)
         if not fits or whole and value != int(value):
             findings.append(finding(path, value, f'it must be a {"whole " * whole}number of at least {least:g}'))
+    for path, node in parts:
+        steps = node.get('milestones', [])
+        if not isinstance(steps, (list, tuple)) or not all(map(_is_number, steps)):
+            findings.append(finding(f'{path}.milestones', steps, 'it must be a list of numbers, such as "[8,11]"'))
     for part, registry in (('model', MODELS), *((loader, TRANSFORMS) for loader in LOADERS)):
         for path, node in dicts_by_key(cfg.get(part), part):
             above = [key for key, value in node.items() if _PROBABILITY.fullmatch(str(key)) and _is_number(value)

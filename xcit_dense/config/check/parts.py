@@ -1,6 +1,7 @@
 """Compare the keys of all parts of a config, nested ones too, with the signatures of their classes."""
 from mmengine import registry as R
 from mmengine.optim import DefaultOptimWrapperConstructor
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.utils.data import DataLoader
 
 from ..._utils.text import nearest, type_name
@@ -47,7 +48,8 @@ def check_parts(cfg) -> list:
     """Return the findings of everything but the model; the default scope must be the config's."""
     lines = _check_train_loop(cfg.get('train_cfg')) + _check_optim_wrapper(cfg)
     for path, names in _PLAIN.items():
-        lines += check_names(value_at(cfg, path), path, names, path, 'ignored')
+        is_passed_on = path in ('randomness', 'env_cfg.mp_cfg')  # to functions without other arguments
+        lines += check_names(value_at(cfg, path), path, names, path, 'rejected' if is_passed_on else 'ignored')
     for path in LOADERS:
         loader = cfg.get(path) or {}
         lines += check_keys(loader, path, DataLoader, {'num_batch_per_epoch', 'disable_subprocess_warning'})
@@ -60,6 +62,8 @@ def check_parts(cfg) -> list:
         lines += _visit_default(cfg, path, registry, kind)
     hooks, path = cfg.get('default_hooks') or {}, 'default_hooks'
     lines += check_names(hooks, path, _DEFAULT_HOOKS, 'the runner', 'passed on')
+    lines += [finding(f'{path}.{name}', hook, f'only {", ".join(_DEFAULT_HOOKS)} can be None')
+              for name, hook in hooks.items() if hook is None and name not in _DEFAULT_HOOKS]
     return lines + [line for name, hook in hooks.items() for line in visit(hook, f'{path}.{name}', R.HOOKS)]
 
 
@@ -136,6 +140,12 @@ def _check_optim_wrapper(cfg):
     if not isinstance(node, dict) or 'optimizer' not in node:
         return []  # a user-defined constructor may read anything
     lines = visit({'type': 'OptimWrapper', **node}, path, R.OPTIM_WRAPPERS)
+    clip, constructors = node.get('clip_grad') or {}, R.OPTIM_WRAPPER_CONSTRUCTORS
+    clips = dict(norm=clip_grad_norm_, value=clip_grad_value_).get(clip.get('type', 'norm'))
+    kind = class_of(node.get('type', 'OptimWrapper'), R.OPTIM_WRAPPERS)
+    lines += check_keys(clip, f'{path}.clip_grad', clips) if clips and kind and is_known(kind) else []
+    if node.get('constructor') and class_of(node['constructor'], constructors) is None:
+        lines += _unknown_type(f'{path}.constructor', node['constructor'], [constructors])
     constructor, rules = _constructor_of(node), node.get('paramwise_cfg') or {}
     if constructor and is_known(constructor):
         lines += check_names(rules, f'{path}.paramwise_cfg', {*_RULES, *getattr(constructor, 'own_rules', ())},

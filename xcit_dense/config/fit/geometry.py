@@ -84,12 +84,12 @@ def measure_objects(cfg):
     rules = {} if dataset.get('test_mode') else dict(dataset.get('filter_cfg') or {})
     try:
         content = cached(f'objects {wanted!r} {rules!r}', path, lambda: _measure(path, wanted, rules))
+        if not content or not content['boxes']:
+            return None
+        arrays = {name: np.array(content[name], float if name == 'boxes' else int).reshape(-1, columns)
+                  for name, columns in (('images', 3), ('per_image', 2), ('boxes', 4))}
     except (KeyError, TypeError, ValueError):  # fields that the check of the data reports
         return None
-    if not content or not content['boxes']:
-        return None
-    arrays = {name: np.array(content[name], float if name == 'boxes' else int).reshape(-1, columns)
-              for name, columns in (('images', 3), ('per_image', 2), ('boxes', 4))}
     return Objects(**{**content, **arrays})
 
 

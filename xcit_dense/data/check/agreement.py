@@ -105,7 +105,8 @@ def check_classes(cfg) -> list:
         for dataset in datasets(cfg, [loader]):
             names, others = _classes_of(dataset, from_data)
             # in lists, classes are numbers, of which not all need to occur
-            if names is not None and names != wanted and not any(side and side.list for side in (images, others)):
+            if (names is not None and names != wanted and bool(images) == bool(others)
+                    and not any(side and side.list for side in (images, others))):
                 findings.append(Finding('class-test' if loader == LOADERS[-1] else 'class-count', loader, value=(
                     'has different classes than the training data, or a different order: '
                     f'{difference_of(names, wanted)}. {others.advice if others else ""}'.rstrip('. '))))

@@ -34,7 +34,7 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, ign
         from_data: Whether its classes come from the data, as with ``classes_from_data``.
         use_cache: Whether to reuse results for files with the same size and time.
         ignored: Labels that heads or metrics ignore, in addition to those that the data set ignores.
-        trained: Whether it is trained on: a test of images by class needs less.
+        trained: Whether it is trained on: a test needs less of images by class, and more of label maps.
     """
     dataset = DataSet.of(dataset)
     reader = dataset.reader
@@ -52,7 +52,7 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, ign
         source = ClassImages(dataset) if reader == 'CustomDataset' else UnlabelledSource(dataset)
         return check_class_images(source, wanted, trained, use_cache)
     names, findings = _classes_of_maps(dataset, wanted)
-    report = check_label_maps(dataset, names, use_cache, ignored)
+    report = check_label_maps(dataset, names, use_cache, ignored, trained)
     report.findings = findings + report.findings
     return report
 

@@ -90,6 +90,8 @@ KINDS = {kind: Kind(*how, text) for how, texts in {
         'polygon-points': 'has a polygon of {value} (it needs an even count of at least 6); training silently '
             'ignores this polygon, and the object if it has no other',
         'image-left-out': 'is ignored: {value}',
+        'map-ratio': 'has a different size than its image but the same aspect ratio; the pipeline resizes both: '
+            '{value}',
         'files-left-out': 'has {value}',
         'class-empty': 'has no images, so this class is never learned',
         'class-ids': 'has folders that are not the WordNet ids of ImageNet, but the config has the classes of '

@@ -95,7 +95,7 @@ def choose_samples(found, images) -> dict:
     return {**captions, **{good[place]: [] for place in spread.tolist()}}
 
 
-def check_label_maps(dataset, names, use_cache: bool, ignored=()) -> Report:
+def check_label_maps(dataset, names, use_cache: bool, ignored=(), trained: bool = True) -> Report:
     """Check the images and label maps of a data set.
 
     Args:
@@ -103,8 +103,11 @@ def check_label_maps(dataset, names, use_cache: bool, ignored=()) -> Report:
         names: The class of each label, or None if any label will do.
         use_cache: Whether to reuse results for files with the same size and time.
         ignored: Labels that heads or metrics ignore, as they come out of the pipeline.
+        trained: Whether it is trained on.
     """
     check = _Check(dataset, names, LabelMaps(dataset, ignored, use_cache), use_cache)
+    # a resize that keeps the ratio makes both the same size; a metric compares with the original image
+    check.resizes = trained and any('Resize' in getattr(kind, '__name__', '') for kind, _ in dataset.steps)
     images = check.images()
     headers = check.read(images)
     maps, owners = None, {}
@@ -168,7 +171,9 @@ class _Check(ImageCheck):
         size = (header.content or {}).get('turned' if self.turned else 'size')
         if size and size != content['size']:
             words = [f'{width} x {height}' for width, height in (content['size'], size)]
-            self.add('map-size', path, 'image', image, f'{words[0]}, not {words[1]} (width x height)')
+            is_resized = self.resizes and size[0] * content['size'][1] == size[1] * content['size'][0]
+            self.add('map-ratio' if is_resized else 'map-size', path, 'image', image,
+                     f'{words[0]}, not {words[1]} (width x height)')
         if self.names is not None:
             wrong = self.maps.wrong_labels(content, len(self.names))
             if wrong:
