@@ -94,7 +94,7 @@ class Predictor:
         meta = get_dataset_meta(weights)
         try:
             take_classes(cfg, weights if meta.get('classes') else None, checkpoint, loaders=[])
-        except DataError:  # neither has the data them
+        except DataError:  # the data has none either
             take_classes(cfg, weights, checkpoint, loaders=[])
         init_default_scope(task_of(cfg).framework or 'mmengine')
         self.model = MODELS.build(cfg.model)
