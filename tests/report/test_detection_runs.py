@@ -93,7 +93,7 @@ def test_other_thresholds_have_no_column_for_a_missing_one(tmp_path):
     done = run(tmp_path, dict(metric='bbox', iou_thrs=np.array([0.6, 0.8]), proposal_nums=(1, 5, 10)))
     columns = {column.key: column for column in done.content.classes[0]}
     assert 'bbox_AP50' not in columns and 'IoU 0.6 to 0.8' in columns['bbox_AP'].explanation
-    assert 'at most 10 predictions' in columns['bbox_AR'].explanation
+    assert 'at most 10 per image and class' in columns['bbox_AR'].explanation
 
 
 def test_numbers_of_predictions_are_those_of_the_printed_metrics(tmp_path):
