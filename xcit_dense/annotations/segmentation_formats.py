@@ -86,7 +86,7 @@ class _Finder:
                       tuple(names), self.notes)
 
     def given(self):
-        """Return the pairs that the options name."""
+        """Return the pairs that the options name; with only a palette, those where the config looks."""
         found = {}
         for part in PARTS:
             folders = [self.options.path(part, kind, self.root) for kind in ('images', 'annotations')]
@@ -98,7 +98,7 @@ class _Finder:
                     raise DataError(f'no label map in {folders[1]} has the name of an image in {folders[0]}; looked '
                                     f'for {", ".join(MAP_SUFFIXES)}')
         for part, loader in zip(PARTS, LOADERS, strict=True) if self.options.palette and not found else ():
-            for dataset in datasets(self.cfg, [loader]):  # in colour, where the config says
+            for dataset in datasets(self.cfg, [loader]):
                 folders = [dataset.folder(key).absolute() for key in ('img_path', 'seg_map_path')]
                 is_there = dataset.prefixes.get('seg_map_path') and all(map(Path.is_dir, folders))
                 if pair := match(*folders) if is_there else None:

@@ -105,9 +105,7 @@ def check_label_maps(dataset, names, use_cache: bool, ignored=(), trained: bool 
         ignored: Labels that heads or metrics ignore, as they come out of the pipeline.
         trained: Whether it is trained on.
     """
-    check = _Check(dataset, names, LabelMaps(dataset, ignored, use_cache), use_cache)
-    # a resize that keeps the ratio makes both the same size; a metric compares with the original image
-    check.resizes = trained and any('Resize' in getattr(kind, '__name__', '') for kind, _ in dataset.steps)
+    check = _Check(dataset, names, LabelMaps(dataset, ignored, use_cache), trained, use_cache)
     images = check.images()
     headers = check.read(images)
     maps, owners = None, {}
@@ -129,9 +127,11 @@ def check_label_maps(dataset, names, use_cache: bool, ignored=(), trained: bool 
 
 class _Check(ImageCheck):
 
-    def __init__(self, dataset, names, maps, use_cache):
+    def __init__(self, dataset, names, maps, trained, use_cache):
         super().__init__(dataset, dataset.folder('img_path'), use_cache)
         self.names, self.maps = names, maps
+        # a resize that keeps the ratio makes both the same size; a metric compares with the original image
+        self.resizes = trained and any('Resize' in getattr(kind, '__name__', '') for kind, _ in dataset.steps)
         # where only images that end with it are read
         self.suffix = dataset.setting('img_suffix', '.jpg') if dataset.reader == 'BaseSegDataset' else None
         self.drawn = {}  # of each image that can be opened its label map, or None
