@@ -1,0 +1,292 @@
+"""Build, train for a step and predict with each stock config of mmdet and mmsegmentation.
+
+    python tests/stock_configs.py --out stock.json                  # all: see docs/other_projects.md for the time
+    python tests/stock_configs.py mmdet --only 'dcn|vfnet' --every 3
+
+Each different model is built once, without pretrained weights, in a process of its own, and gets two random images of
+128 x 128 pixels with boxes, masks and label maps. Configs whose model is equal share the result.
+"""
+import argparse
+import importlib.util
+import json
+import os
+import re
+import resource
+import sys
+import time
+import traceback
+import warnings
+from collections import Counter, defaultdict
+from multiprocessing import get_context
+from pathlib import Path
+
+SIDE = 128
+#: Why a config cannot run on any machine without more: a word of its error or path, and the reason.
+ABSENT = (
+    (r'timm|fairscale|requirements/\w+.txt', 'needs a package that is not installed'),
+    (r'huggingface|bert-base', 'needs weights of a text model from the network'),
+    (r'No such file|does not exist', 'names a file that is not there'))
+
+
+def framework_root(framework):
+    return Path(importlib.util.find_spec(framework).origin).parent / '.mim'
+
+
+def find(framework, pattern=''):
+    """Return the stock configs of a framework by their paths under configs/, and the errors of those not read."""
+    from mmengine.config import Config
+    root, found, unread = framework_root(framework) / 'configs', {}, {}
+    for path in sorted(root.rglob('*.py')):
+        name = f'{framework}/{path.relative_to(root)}'
+        if '_base_' in path.parts or not re.search(pattern, name):
+            continue
+        try:
+            cfg = Config.fromfile(path)
+        except Exception as error:  # of any kind: it stands in the table
+            unread[name] = f'{type(error).__name__}: {error}'
+            continue
+        if 'model' in cfg:
+            found[name] = cfg
+    return found, unread
+
+
+def without_weights(part):
+    """Take away all that is read from files or the network, in place."""
+    if isinstance(part, (list, tuple)):
+        for one in part:
+            without_weights(one)
+    elif isinstance(part, dict):
+        for key, value in part.items():
+            kind = value.get('type') if isinstance(value, dict) else None
+            if kind == 'Pretrained' or key in ('pretrained', 'teacher_ckpt') and isinstance(value, str):
+                part[key] = None
+            elif key == 'norm_cfg' and kind in ('SyncBN', 'MMSyncBN'):
+                value['type'] = 'BN'
+            else:
+                without_weights(value)
+    return part
+
+
+def values_of(part, name):
+    """Return all values of a key, at any depth."""
+    if isinstance(part, (list, tuple)):
+        return [value for one in part for value in values_of(one, name)]
+    if not isinstance(part, dict):
+        return []
+    here = [part[name]] if name in part else []
+    return here + [value for one in part.values() for value in values_of(one, name)]
+
+
+def detection_batch(model, count=2):
+    """Return a batch of mmdet with boxes, masks, label maps and proposals."""
+    import numpy as np
+    import torch
+    from mmdet.structures import DetDataSample
+    from mmdet.structures.mask import BitmapMasks
+    from mmengine.structures import InstanceData, PixelData
+    classes = min([value for value in values_of(model, 'num_classes') if isinstance(value, int) and value > 0] + [80])
+    rng, samples = np.random.default_rng(0), []
+    for number in range(count):
+        corners = rng.uniform(4, 60, (6, 2))
+        boxes = np.concatenate([corners, corners + rng.uniform(20, 60, (6, 2))], 1).astype(np.float32)
+        masks = np.zeros((6, SIDE, SIDE), np.uint8)
+        for mask, (x1, y1, x2, y2) in zip(masks, boxes.astype(int), strict=True):
+            mask[y1:y2, x1:x2] = 1
+        objects = InstanceData(bboxes=torch.from_numpy(boxes), labels=torch.from_numpy(rng.integers(0, classes, 6)),
+                               masks=BitmapMasks(masks, SIDE, SIDE))
+        sample = DetDataSample(metainfo=dict(
+            img_id=number, img_path='', img_shape=(SIDE, SIDE), ori_shape=(SIDE, SIDE), scale_factor=(1., 1.),
+            flip=False, flip_direction=None, border=[0, SIDE, 0, SIDE], batch_input_shape=(SIDE, SIDE)))
+        sample.gt_instances, sample.ignored_instances = objects, objects[:0]
+        sample.gt_sem_seg = PixelData(sem_seg=torch.from_numpy(rng.integers(0, classes, (1, SIDE, SIDE))))
+        sample.proposals = InstanceData(bboxes=objects.bboxes, scores=torch.ones(6))
+        samples.append(sample)
+    return dict(inputs=_images(rng, count), data_samples=samples)
+
+
+def segmentation_batch(model, count=2):
+    """Return a batch of mmsegmentation with label maps, and edges for the models that learn them."""
+    import numpy as np
+    import torch
+    from mmengine.structures import PixelData
+    from mmseg.structures import SegDataSample
+    head = model['decode_head'][-1] if isinstance(model['decode_head'], (list, tuple)) else model['decode_head']
+    rng, samples = np.random.default_rng(0), []
+    for _ in range(count):
+        blocks = rng.integers(0, head.get('num_classes', 2), (SIDE // 16, SIDE // 16)).repeat(16, 0).repeat(16, 1)
+        sample = SegDataSample(metainfo=dict(img_path='', img_shape=(SIDE, SIDE), ori_shape=(SIDE, SIDE),
+                                             pad_shape=(SIDE, SIDE), scale_factor=(1., 1.), flip=False))
+        sample.gt_sem_seg = PixelData(data=torch.from_numpy(blocks[None]))
+        sample.gt_edge_map = PixelData(data=torch.from_numpy(blocks[None] % 2))
+        sample.gt_depth_map = PixelData(data=torch.rand(1, SIDE, SIDE) + 1)
+        samples.append(sample)
+    return dict(inputs=_images(rng, count), data_samples=samples)
+
+
+def _images(rng, count):
+    import torch
+    return [torch.from_numpy(rng.integers(0, 256, (3, SIDE, SIDE), dtype='uint8')) for _ in range(count)]
+
+
+def batches(framework, cfg):
+    """Return a batch to train with and one to predict with."""
+    kind = cfg['type']
+    if framework == 'mmseg':
+        return segmentation_batch(cfg), segmentation_batch(cfg, 1)
+    from mmdet.testing import demo_track_inputs
+    if kind in ('QDTrack', 'MaskTrackRCNN', 'Mask2FormerVideo'):
+        masks = kind != 'QDTrack'
+        shape = dict(batch_size=1, image_shapes=(3, SIDE, SIDE), num_classes=1 + masks)
+        return (demo_track_inputs(num_frames=2, key_frames_inds=[0], with_mask=masks, **shape),
+                demo_track_inputs(num_frames=1, **shape))
+    train = detection_batch(cfg)
+    if kind in ('SoftTeacher', 'SemiBaseDetector'):
+        train = {key: dict.fromkeys(('sup', 'unsup_teacher', 'unsup_student'), value) for key, value in train.items()}
+    return train, detection_batch(cfg, 1)
+
+
+def try_model(framework, scope, model):
+    """Return how far a model gets: 'build', 'train', 'predict' or 'done', with what was seen.
+
+    Returns:
+        dict: step, error, seconds, mib (peak of memory), and operators (those of mmcv that were called).
+    """
+    import torch
+    from mmengine.registry import MODELS, init_default_scope
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    os.chdir(framework_root(framework))  # teachers are named by configs/...
+    called = record_operators()
+    start, step, error = time.perf_counter(), 'build', ''
+    try:
+        init_default_scope(scope)
+        preprocessor = model.get('data_preprocessor') or {}
+        if 'size' in preprocessor:
+            preprocessor['size'] = (SIDE, SIDE)
+        preprocessor.pop('batch_augments', None)  # they enlarge or need a runner
+        net = MODELS.build(without_weights(model))
+        net.init_weights()
+        train, predict = batches(framework, model)
+        step = 'train'
+        net.train()
+        if hasattr(net, 'set_epoch'):  # as the hook of mmdet does
+            net.set_epoch(0)
+        loss, _ = net.parse_losses(net(**net.data_preprocessor(train, True), mode='loss'))
+        if loss.requires_grad:
+            loss.backward()
+        if not torch.isfinite(loss):
+            raise ArithmeticError(f'the loss is {loss.item()}')
+        step = 'predict'
+        net.eval()
+        with torch.no_grad():
+            if len(net(**net.data_preprocessor(predict, False), mode='predict')) != 1:
+                raise ValueError('not one prediction of one image')
+        step = 'done'
+    except Exception as found:  # of any kind: it stands in the table
+        place = [line.strip() for line in traceback.format_exc().splitlines() if 'File "' in line][-1]
+        error = f'{type(found).__name__}: {found}'[:600] + f' @{place}'
+    return dict(step=step, error=error, operators=sorted(called), seconds=round(time.perf_counter() - start, 1),
+                mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+
+
+def record_operators():
+    """Return a set into which the name of each operator goes that mmcv calls, where this package provides it."""
+    called, kind = set(), type(sys.modules['mmcv._ext'])
+    find = getattr(kind, '__getattr__', None)  # a compiled module has none
+
+    def recorded(module, name):
+        called.add(name)
+        return find(module, name)
+
+    if find:
+        kind.__getattr__ = recorded
+    return called
+
+
+def _send(pipe, *words):
+    warnings.simplefilter('ignore')
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    pipe.send(try_model(*words))
+
+
+def run(jobs, processes=2, limit=300):
+    """Yield the key and the result of each job, a (framework, scope, model) by key, each in a process of its own."""
+    context, waiting, running = get_context('fork'), list(jobs.items()), {}
+    while waiting or running:
+        while waiting and len(running) < processes:
+            key, words = waiting.pop(0)
+            mine, theirs = context.Pipe(duplex=False)
+            running[key] = context.Process(target=_send, args=(theirs, *words)), mine, time.monotonic()
+            running[key][0].start()
+            theirs.close()
+        for key, (process, pipe, start) in [*running.items()]:
+            if pipe.poll(0.05):
+                try:
+                    result = pipe.recv()
+                except EOFError:
+                    result = dict(step='build', error='the process was ended', operators=[], seconds=0, mib=0)
+            elif time.monotonic() - start > limit:
+                process.kill()
+                result = dict(step='build', error=f'takes more than {limit} s', operators=[], seconds=limit, mib=0)
+            else:
+                continue
+            process.join()
+            del running[key]
+            yield key, result
+
+
+def survey(found, processes=2, progress=lambda text: None):
+    """Return the result of each config by name."""
+    jobs, names = {}, defaultdict(list)
+    for name, cfg in found.items():
+        key = json.dumps([cfg.get('default_scope'), cfg.model.to_dict()], default=str, sort_keys=True)
+        jobs.setdefault(key, (name.partition('/')[0], cfg.get('default_scope'), cfg.model))
+        names[key].append(name)
+    results, start = {}, time.monotonic()
+    for count, (key, result) in enumerate(run(jobs, processes), 1):
+        results.update(dict.fromkeys(names[key], result))
+        left = (time.monotonic() - start) / count * (len(jobs) - count)
+        progress(f'{count}/{len(jobs)}, {left / 60:.0f} min left: {names[key][0]} {result["step"]} '
+                 f'{result["error"][:150]}')
+    return results
+
+
+def reason(name, result):
+    """Return in a few words why a config did not run, or None if the fault is neither data nor a missing file."""
+    return next((why for word, why in ABSENT if re.search(word, result['error'])), None)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('frameworks', nargs='*', default=['mmdet', 'mmseg'])
+    parser.add_argument('--only', default='', metavar='PATTERN')
+    parser.add_argument('--every', type=int, default=1, metavar='N', help='only every Nth config')
+    parser.add_argument('--processes', type=int, default=2)
+    parser.add_argument('--out', type=Path)
+    args = parser.parse_args()
+    warnings.simplefilter('ignore')
+    os.environ['HF_HUB_OFFLINE'] = '1'  # without the network, an answer at once
+    import xcit_dense  # noqa: F401  (with it, mmcv's operators are there)
+    start, found, results = time.monotonic(), {}, {}
+    for framework in args.frameworks:
+        importlib.import_module(f'{framework}.models')
+        importlib.import_module(f'{framework}.testing' if framework == 'mmdet' else 'mmseg.structures')
+        configs, unread = find(framework, args.only)
+        found.update([*configs.items()][::args.every])
+        results.update({name: dict(step='read', error=error, operators=[], seconds=0, mib=0)
+                        for name, error in unread.items()})
+    results.update(survey(found, args.processes, lambda text: print(text, flush=True)))
+    if args.out:
+        args.out.write_text(json.dumps(results, indent=1, sort_keys=True))
+    for framework in args.frameworks:
+        of = {name: result for name, result in results.items() if name.startswith(framework)}
+        absent = Counter(filter(None, (reason(name, result) for name, result in of.items())))
+        done = sum(result['step'] == 'done' for result in of.values())
+        print(f'{framework}: {done} of {len(of)} build, train and predict; {dict(absent)}; '
+              f'{100 * done / max(len(of) - sum(absent.values()), 1):.1f} % of the rest')
+    print(f'{(time.monotonic() - start) / 60:.0f} minutes, at most '
+          f'{max((result["mib"] for result in results.values()), default=0)} MiB a process')
+
+
+if __name__ == '__main__':
+    main()
