@@ -152,6 +152,7 @@ def try_model(framework, scope, model):
         dict: step, error, seconds, mib (peak of memory), and operators (those of mmcv that were called).
     """
     import torch
+    from mmengine.logging import MessageHub
     from mmengine.registry import MODELS, init_default_scope
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -169,8 +170,7 @@ def try_model(framework, scope, model):
         train, predict = batches(framework, model)
         step = 'train'
         net.train()
-        if hasattr(net, 'set_epoch'):  # as the hook of mmdet does
-            net.set_epoch(0)
+        MessageHub.get_current_instance().update_info('epoch', 0)  # some heads ask in which epoch they are
         loss, _ = net.parse_losses(net(**net.data_preprocessor(train, True), mode='loss'))
         if loss.requires_grad:
             loss.backward()

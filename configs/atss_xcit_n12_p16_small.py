@@ -1,0 +1,9 @@
+# A small ATSS on XCiT nano 12, patch 16, for any objects with boxes. It trains from random weights in minutes on a CPU,
+# with the code of the full config; only sizes differ. Class names come from the data.
+_base_ = ['_base_/models/atss_xcit.py', '_base_/small_coco_boxes.py']
+
+model = dict(
+    backbone=dict(arch='nano_12_p16'),
+    neck=dict(in_channels=[128] * 3, out_channels=64),
+    bbox_head=dict(in_channels=64, feat_channels=64, stacked_convs=2),
+    test_cfg=dict(nms_pre=300, max_per_img=50))

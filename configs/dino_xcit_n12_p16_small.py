@@ -1,0 +1,17 @@
+# A small DINO, the detector, on XCiT nano 12, patch 16, for any objects with boxes. It trains from random weights on a
+# CPU, with the code of the full config; only sizes differ (the width of 256 is fixed in mmdet). Class names come from
+# the data.
+_base_ = ['_base_/models/dino_xcit.py', '_base_/small_coco_boxes.py']
+
+_attention = dict(num_levels=3, num_points=2)
+_ffn = dict(feedforward_channels=512)
+model = dict(
+    num_queries=50,
+    num_feature_levels=3,
+    backbone=dict(arch='nano_12_p16'),
+    neck=dict(in_channels=[128] * 3, num_outs=3),
+    encoder=dict(num_layers=1, layer_cfg=dict(self_attn_cfg=_attention, ffn_cfg=_ffn)),
+    decoder=dict(num_layers=2, layer_cfg=dict(cross_attn_cfg=_attention, ffn_cfg=_ffn)),
+    dn_cfg=dict(group_cfg=dict(num_dn_queries=50)),
+    test_cfg=dict(max_per_img=50))
+optim_wrapper = dict(optimizer=dict(lr=4e-4))

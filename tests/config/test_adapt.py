@@ -1,0 +1,106 @@
+"""XCiT in the place of the backbone of stock configs."""
+
+import pytest
+from mmengine.config import Config
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import MODELS, init_default_scope
+from stock_configs import framework_root, try_model
+
+from helpers.tools import run_tool
+from xcit_dense.config.adapt import adapt
+from xcit_dense.config.options import drop_pretrained
+from xcit_dense.errors import ConfigError
+
+pytestmark = pytest.mark.skipif(not (framework_root('mmdet') / 'configs').is_dir(),
+                                reason='the maintained forks ship no stock configs')
+#: Ten of each framework, one for each kind of head.
+STOCK = [f'mmdet::{name}.py' for name in (
+    'faster_rcnn/faster-rcnn_r50_fpn_1x_coco', 'cascade_rcnn/cascade-mask-rcnn_r50_fpn_1x_coco',
+    'retinanet/retinanet_r50_fpn_1x_coco', 'fcos/fcos_r50-caffe_fpn_gn-head_1x_coco', 'tood/tood_r50_fpn_1x_coco',
+    'yolox/yolox_s_8xb8-300e_coco', 'rtmdet/rtmdet-ins_tiny_8xb32-300e_coco',
+    'deformable_detr/deformable-detr_r50_16xb2-50e_coco', 'ddq/ddq-detr-4scale_r50_8xb2-12e_coco',
+    'mask2former/mask2former_swin-t-p4-w7-224_8xb2-lsj-50e_coco')] + [f'mmseg::{name}.py' for name in (
+        'upernet/upernet_r50_4xb4-80k_ade20k-512x512', 'sem_fpn/fpn_r50_4xb4-160k_ade20k-512x512',
+        'deeplabv3plus/deeplabv3plus_r50-d8_4xb4-80k_ade20k-512x512', 'pspnet/pspnet_r50-d8_4xb4-80k_ade20k-512x512',
+        'segformer/segformer_mit-b0_8xb2-160k_ade20k-512x512', 'ocrnet/ocrnet_hr18_4xb4-80k_ade20k-512x512',
+        'knet/knet-s3_r50-d8_upernet_8xb2-adamw-80k_ade20k-512x512', 'psanet/psanet_r50-d8_4xb4-80k_ade20k-512x512',
+        'convnext/convnext-tiny_upernet_8xb2-amp-160k_ade20k-512x512',
+        'mask2former/mask2former_swin-t_8xb2-160k_ade20k-512x512')]
+
+
+def adapted(name, arch='nano_12_p16'):
+    """Return the adapted config, without weights."""
+    cfg = Config.fromstring(adapt(name, arch), '.py')
+    drop_pretrained(cfg.model)
+    return cfg
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', STOCK)
+def test_a_stock_config_trains_and_predicts_with_xcit(name):
+    cfg = adapted(name)
+    assert cfg.model.backbone.type == 'XCiT'
+    result = try_model(name[:5], cfg.default_scope, cfg.model)
+    assert result['step'] == 'done', result['error']
+
+
+def rates(cfg):
+    """Return the factor of the learning rate and the decay of each parameter by name."""
+    init_default_scope(cfg.default_scope)
+    model = MODELS.build(cfg.model)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
+    return {names[id(p)]: (group['lr'], group['weight_decay'])
+            for group in wrapper.optimizer.param_groups for p in group['params']}
+
+
+def test_rates_of_a_config_with_sgd_are_those_of_the_authors():
+    """Also the least rate of a schedule, which is no factor: mmsegmentation's is above AdamW's first rate."""
+    cfg = adapted('mmseg::deeplabv3plus/deeplabv3plus_r18-d8_4xb2-80k_cityscapes-512x1024.py')
+    found = rates(cfg)
+    assert found['backbone.blocks.3.norm1.weight'] == (6e-5, 0)
+    assert found['backbone.blocks.3.attn.qkv.weight'] == found['decode_head.conv_seg.weight'] == (6e-5, 0.01)
+    assert cfg.param_scheduler[0].eta_min == pytest.approx(1e-4 * 6e-5 / 0.01)
+    assert cfg.model.backbone.out_strides is None  # the ResNet's are 4, 8, 8, 8
+
+
+def test_rates_of_a_config_with_adamw_stay():
+    """Without the factors for parts of the old backbone; norms of the new one do not decay."""
+    cfg = adapted(STOCK[9])
+    found = rates(cfg)
+    assert found['backbone.blocks.11.norm3.bias'] == (1e-5, 0)
+    assert found['backbone.blocks.11.mlp.fc1.weight'] == (1e-5, 0.05)
+    assert found['panoptic_head.query_embed.weight'] == (1e-4, 0)
+    assert found['panoptic_head.cls_embed.weight'] == (1e-4, 0.05)
+    keys = cfg.optim_wrapper.paramwise_cfg.custom_keys
+    assert not [key for key in keys if not any(key in name for name in found)]
+
+
+def test_images_are_normalised_as_for_the_weights():
+    cfg = adapted(STOCK[5])
+    assert cfg.model.data_preprocessor.mean == [123.675, 116.28, 103.53] and cfg.model.data_preprocessor.bgr_to_rgb
+    assert cfg.model.data_preprocessor.batch_augments  # the rest stays
+    assert cfg.optim_wrapper.optimizer.lr == 4e-4  # of 64 images a step
+
+
+@pytest.mark.parametrize('name, words', (
+    ('mmdet::atss/gone.py', 'there is no config atss/gone.py in the installed mmdet'),
+    ('mmdet::bytetrack/bytetrack_yolox_x_8xb4-amp-80e_crowdhuman-mot17halftrain_test-mot17halfval.py',
+     'ByteTrack has no backbone that XCiT could replace'),
+    pytest.param('mmdet::faster_rcnn/faster-rcnn_r50-caffe-c4_ms-1x_coco.py', 'its backbone the model does not run',
+                 marks=pytest.mark.slow)))
+def test_what_cannot_be_adapted(name, words):
+    with pytest.raises(ConfigError, match=words):
+        adapt(name)
+
+
+@pytest.mark.slow
+def test_the_printed_config_trains(tmp_path):
+    """On data with other classes than COCO, from random weights."""
+    data, config = tmp_path / 'data', tmp_path / 'mine.py'
+    run_tool('make_demo_data', data, '--train', 4, '--val', 2, '--size', 64)
+    config.write_text(run_tool('adapt', 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py', '--arch', 'nano_12_p8').stdout)
+    run_tool('train', config, '--data-root', data, '--work-dir', tmp_path / 'run', '--image-size', 64,
+             '--batch-size', 2, '--workers', 0, '--epochs', 1, '--cfg-options', 'model.backbone.init_cfg=None',
+             'classes_from_data=True')
+    assert (tmp_path / 'run/epoch_1.pth').is_file()
