@@ -22,6 +22,8 @@ RECIPES = list(itertools.product(FAMILIES, arch_names()))
 DENSE = [name for name in list_models() if not name.startswith('xcit_')]
 CLASSIFIERS = [name for name in list_models() if name.startswith('xcit_') and '_dino' not in name]
 UNLABELLED = [name for name in list_models() if '_dino' in name]
+#: Names of those with heads whose recipes are the frameworks', see tests/config/test_heads.py.
+HEADS = [name for name in DENSE if name.startswith(('atss_', 'condinst_', 'deformable_', 'dino_', 'mask2former_'))]
 VALIDATED = DENSE + (CLASSIFIERS if find_spec('mmpretrain') else [])
 LOADABLE = VALIDATED + (UNLABELLED if find_spec('mmpretrain') else [])
 
@@ -43,7 +45,7 @@ def nano(cfg, keep_weights=False):
     backbone.arch = f'nano_12_p{arch.patch_size}'
     if not keep_weights:
         backbone.init_cfg = None
-    for part in ('neck', 'decode_head', 'auxiliary_head'):
+    for part in ('neck', 'panoptic_head', 'decode_head', 'auxiliary_head'):
         options = cfg.model.get(part) or {}
         for key in ('in_channels', 'embed_dim'):
             if options.get(key) == arch.embed_dims:
@@ -52,4 +54,13 @@ def nano(cfg, keep_weights=False):
                 options[key] = [128 if width == arch.embed_dims else width for width in options[key]]
     if proposals := (cfg.model.get('test_cfg') or {}).get('rpn'):
         proposals.update(nms_pre=200, max_per_img=100)  # for time: random weights keep all 1000
+    return for_small_images(cfg)
+
+
+def for_small_images(cfg):
+    """Take queries, of which small images have fewer, and padding to the size of the full config from a model."""
+    if 'num_queries' in cfg.model:
+        cfg.model.num_queries = 50
+    if 'batch_augments' in cfg.model.data_preprocessor:
+        cfg.model.data_preprocessor.batch_augments = None
     return cfg

@@ -109,19 +109,33 @@ def set_classes(cfg: Config, classes, **metainfo):
     for dataset in datasets(cfg, LOADERS):
         dataset['metainfo'] = dict(classes=tuple(classes), palette=class_colours(classes), **metainfo)
     heads = [*heads_of_classes(cfg.model)]
-    given = {head.get('num_classes') for head in heads} - {len(classes), None, *_OF_RECIPES}
+    given = {class_count(head) for head in heads} - {len(classes), None, *_OF_RECIPES}
     if given and is_first_of_any_launcher():
         print_log(f'num_classes={listed(map(str, given))} in the config is replaced by {len(classes)}, the number of '
                   'classes in the data: classes_from_data is True', logger='current')
     for head in heads:
-        head['num_classes'] = len(classes)
+        set_class_count(head, len(classes))
     for part in dicts_in(cfg.get('data_preprocessor') or {}):  # mmengine puts it into the model
         if 'num_classes' in part:
             part['num_classes'] = len(classes)
 
 
+def class_count(head):
+    """Return the number of classes in the config of a head, or None."""
+    return head.get('num_things_classes', head.get('num_classes'))
+
+
+def set_class_count(head, count: int):
+    """Set the number of classes of a head, and as many weights in a loss that also weighs 'no object'."""
+    before, head['num_things_classes' if 'num_things_classes' in head else 'num_classes'] = class_count(head), count
+    for part in dicts_in(head):
+        weights = part.get('class_weight')
+        if isinstance(weights, (list, tuple)) and len(weights) == (before or 0) + 1 and len({*weights[:-1]}) == 1:
+            part['class_weight'] = [weights[0]] * count + [weights[-1]]
+
+
 def heads_of_classes(node, key=''):
-    """Yield every dict in a model's config whose ``num_classes`` is, or should be, the number of classes of the data.
+    """Yield every dict in a model's config whose `class_count` is, or should be, the number of classes of the data.
 
     Args:
         node: The config, or a part of it.
@@ -133,7 +147,8 @@ def heads_of_classes(node, key=''):
         is_classifier = name == _CLASSIFIER and node.get('num_classes') != 0  # without a head of its own
         if not is_classifier and (key.endswith(_OTHER_CLASSES) or name in _OTHER_CLASSES_TYPES):
             return
-        if 'num_classes' in node or is_classifier:
+        has_things_only = 'num_things_classes' in node and not node.get('num_stuff_classes')
+        if 'num_classes' in node or has_things_only or is_classifier:
             yield node
     for key, value in node.items() if isinstance(node, dict) else [(key, value) for value in node]:
         if isinstance(value, (dict, list, tuple)):

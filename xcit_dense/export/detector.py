@@ -15,9 +15,9 @@ from .preprocessing import IMAGE, Preprocessing
 _NMS_KEYS = {'type', 'iou_threshold', 'iou_thr', 'split_thr'}
 #: By attribute of a detector, the classes of mmdet that the graph supports.
 _KINDS = {
-    'model': ('FasterRCNN', 'MaskRCNN', 'CascadeRCNN', 'TwoStageDetector', 'RetinaNet', 'SingleStageDetector'),
+    'model': ('FasterRCNN', 'MaskRCNN', 'CascadeRCNN', 'TwoStageDetector', 'RetinaNet', 'ATSS', 'SingleStageDetector'),
     'model.rpn_head': ('RPNHead', ),
-    'model.bbox_head': ('RetinaHead', ),
+    'model.bbox_head': ('RetinaHead', 'ATSSHead'),
     'model.roi_head': ('StandardRoIHead', 'CascadeRoIHead'),
     'model.roi_head.bbox_head': ('Shared2FCBBoxHead', 'Shared4Conv1FCBBoxHead', 'ConvFCBBoxHead'),
     'model.roi_head.mask_head': ('FCNMaskHead', ),
@@ -82,7 +82,7 @@ class DetectorGraph(nn.Module):
 
 
 class DenseHead(nn.Module):
-    """An ``RPNHead`` or a ``RetinaHead``: the best boxes from the anchors.
+    """An ``RPNHead``, a ``RetinaHead`` or an ``ATSSHead``: the best boxes from the anchors.
 
     Args:
         head: The head of mmdet.
@@ -99,20 +99,23 @@ class DenseHead(nn.Module):
 
     def forward(self, maps, limits: Tensor):
         """Return boxes (B, n, 4), scores (B, n), descending and `MISSING` where there is none, and labels (B, n)."""
-        found = [self._of_level(number, *level, limits) for number, level in enumerate(
-            zip(*self.head(maps), strict=True))]
+        levels = [*zip(*self.head(maps), strict=True)]
+        has_factors = len(levels[0]) > 2
+        found = [self._of_level(number, *level, limits) for number, level in enumerate(levels)]
         boxes, scores, labels = (torch.stack(parts, 1) for parts in zip(*found, strict=True))  # (B, levels, count)
         if self.by_level:
             marks = torch.arange(len(found))[:, None]
         else:
             boxes, scores, labels = (x.flatten(1, 2)[:, None] for x in (boxes, scores, labels))
             marks = labels
-        scores = suppress_groups(boxes, scores, marks, self.iou_threshold, self.score_threshold, self.limit)
+        scores = suppress_groups(boxes, scores, marks, self.iou_threshold, ANY if has_factors else self.score_threshold,
+                                 self.limit)
         scores, index = top(scores.flatten(1), min(self.limit, self.count * len(found)))
         return rows(boxes.flatten(1, 2), index), scores, labels.flatten(1).gather(1, index)
 
-    def _of_level(self, number, logits, deltas, limits):
+    def _of_level(self, number, logits, deltas, *centerness_and_limits):
         """Return the ``count`` best boxes of a level, with scores and labels."""
+        *centerness, limits = centerness_and_limits
         # as tensors: in onnxscript a graph's number cannot divide a tensor
         size = [torch.scalar_tensor(side, dtype=torch.int64) for side in logits.shape[2:]]
         logits = _by_anchor(logits, self.head.cls_out_channels)
@@ -125,6 +128,9 @@ class DenseHead(nn.Module):
         if self.smallest >= 0:
             sizes = boxes[..., 2:] - boxes[..., :2]
             scores = torch.where((sizes > self.smallest).all(-1), scores, MISSING)
+        if centerness:  # mmdet compares scores with the threshold before it multiplies them
+            factors = _by_anchor(centerness[0], 1).sigmoid().flatten(1).gather(1, place)
+            scores = torch.where(scores > self.score_threshold, scores * factors, MISSING)
         return boxes, scores, index % classes
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from .._utils.text import counted, first_line, listed
 from ..data.check.agreement import wanted_classes
-from ..data.classes import classes_of_data, heads_of_classes
+from ..data.classes import class_count, classes_of_data, heads_of_classes
 from ..data.datasets import LOADERS, datasets
 from ..data.files import read_class_list, read_json
 from ..data.label_maps import first_label, label_map, labels_in_files, names_path_of, own_ignored, without_ignored
@@ -148,7 +148,7 @@ def _names(cfg, meta, checkpoint, in_files):
         return (names, ) if isinstance(names, str) else tuple(names), str(checkpoint)
     if (dataset.get('metainfo') or {}).get('classes'):
         return wanted_classes(dataset, False), 'the config'
-    count = next((head.get('num_classes') for head in heads_of_classes(cfg.model)), None)
+    count = next(map(class_count, heads_of_classes(cfg.model)), None)
     own = dataset.own_classes
     for names, origin in chain(in_files, [(own, _title(dataset))]):
         if names and count in (None, len(names)):

@@ -15,7 +15,7 @@ from mmengine.registry import DATASETS, MODELS
 from .._utils.text import counted, listed
 from ..config.tasks import class_of
 from ..data.batches import unwrapped
-from ..data.classes import heads_of_classes, known_classes
+from ..data.classes import class_count, heads_of_classes, known_classes, set_class_count
 from ..errors import CheckpointError
 from ..weights import load_model
 from ..weights.load import fit_channels, load_strictly, state_for
@@ -190,11 +190,11 @@ def _class_rows(model, cfg):
     cfg = copy.deepcopy(cfg) if isinstance(cfg, dict) else {}
     heads = list(heads_of_classes(cfg))
     own = getattr(getattr(model, 'backbone', None), 'num_classes', None)  # a classifier's, which has a default
-    counts = [head.get('num_classes') or own for head in heads]
+    counts = [class_count(head) or own for head in heads]
     if not heads or not all(isinstance(count, int) for count in counts):
         return {}
     for head, count in zip(heads, counts, strict=True):
-        head['num_classes'] = count + 1
+        set_class_count(head, count + 1)
     preprocessor = cfg.get('data_preprocessor') or {}
     if 'num_classes' in preprocessor:
         preprocessor['num_classes'] += 1

@@ -5,7 +5,7 @@ from pathlib import Path
 from ..._utils.text import counted, listed, nearest
 from ...errors import DataError
 from ..class_folders import ClassImages
-from ..classes import difference_of, explicit_classes, heads_of_classes
+from ..classes import class_count, difference_of, explicit_classes, heads_of_classes
 from ..datasets import LOADERS, datasets
 from ..evaluators import annotation_files
 from ..files import read_class_list
@@ -95,11 +95,12 @@ def check_classes(cfg) -> list:
     # of panoptic data, heads for boxes and masks have only the things
     number = len(getattr(trained[0].type, 'METAINFO', {}).get('thing_classes') or wanted)
     for head in heads_of_classes(cfg.model):
-        if head.get('num_classes', number) != number:
+        count = class_count(head)
+        if count not in (number, None):
             # classes without objects are never learned, as intended for an open vocabulary
-            kind = 'class-count' if head['num_classes'] < number else 'class-spare'
+            kind = 'class-count' if count < number else 'class-spare'
             findings.append(Finding(kind, f'model.{head.get("type")}', value=(
-                f'has num_classes = {head["num_classes"]}, but the training data has '
+                f'has num_classes = {count}, but the training data has '
                 f'{counted(number, "classes")}')))
     for loader in LOADERS:
         for dataset in datasets(cfg, [loader]):
