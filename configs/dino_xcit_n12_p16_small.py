@@ -14,4 +14,11 @@ model = dict(
     decoder=dict(num_layers=2, layer_cfg=dict(cross_attn_cfg=_attention, ffn_cfg=_ffn)),
     dn_cfg=dict(group_cfg=dict(num_dn_queries=50)),
     test_cfg=dict(max_per_img=50))
+
+max_epochs = 16  # it learns more slowly than a detector with anchors
+train_cfg = dict(max_epochs=max_epochs, val_interval=4)
 optim_wrapper = dict(optimizer=dict(lr=4e-4))
+param_scheduler = [
+    dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),
+    dict(type='CosineAnnealingLR', by_epoch=True, convert_to_iter_based=True, begin=0, end=max_epochs, eta_min=1e-6),
+]

@@ -21,3 +21,10 @@ model = dict(
             num_layers=3, layer_cfg=dict(self_attn_cfg=_attention, cross_attn_cfg=_attention, ffn_cfg=_ffn))),
     train_cfg=dict(num_points=1024),
     test_cfg=dict(max_per_image=30))
+
+max_epochs = 16  # it learns more slowly than a detector with anchors
+train_cfg = dict(max_epochs=max_epochs, val_interval=4)
+param_scheduler = [
+    dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),
+    dict(type='CosineAnnealingLR', by_epoch=True, convert_to_iter_based=True, begin=0, end=max_epochs, eta_min=1e-6),
+]

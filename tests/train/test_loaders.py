@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from types import SimpleNamespace
 
@@ -225,6 +226,23 @@ def test_workers_that_are_stuck_are_killed(start_workers, tmp_path):
     for worker in batches._workers:
         worker.join(20)
     assert [worker.exitcode for worker in batches._workers] == [-signal.SIGKILL] * 2
+
+
+@pytest.mark.integration
+def test_a_worker_that_outlived_its_loader_does_not_keep_the_process():
+    """Its loader is gone without having ended it, and SIGTERM is blocked in it."""
+    code = """
+from torch.utils.data import DataLoader
+from xcit_dense._utils import processes
+from xcit_dense.train.loaders import bind_workers
+loader = DataLoader(range(4), num_workers=1, multiprocessing_context='fork')
+bind_workers(loader)
+batches = iter(loader)
+next(batches)
+processes._STARTED.clear()
+batches._shutdown_workers = lambda: None
+"""
+    subprocess.run([sys.executable, '-c', code], check=True, timeout=60)
 
 
 def test_errors_of_workers_are_told_and_others_left():
