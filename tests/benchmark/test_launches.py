@@ -42,6 +42,16 @@ def test_launches_of_a_block():
     assert count < 2 * MOST['bfloat16 training'] + found['bfloat16 training ours']['rest']
 
 
+def test_operators_in_the_place_of_mmcv():
+    """Outputs and gradients stay on the GPU in their type; only what asks for sizes or for each RoI waits for it."""
+    found = json.loads(on_null_gpu('tests/benchmark/nullgpu/operators.py').splitlines()[-1])
+    assert len(found) == 30 and all(fits for fits, *_ in found.values()), found
+    waits = {name: count for name, (_, _, count) in found.items() if count}
+    assert {name.rpartition(' ')[0] for name in waits} == {
+        'deformable attention', 'deformable RoI pooling', 'RoIAlign with the largest sample'}
+    assert all(count == 2 for name, count in waits.items() if 'attention' in name), waits
+
+
 def test_benchmark_on_paper(tmp_path):
     printed = on_null_gpu('benchmark', '--on-paper', '--patches', 16, '--images', '800x1280', '--out', tmp_path)
     assert '| launches |' in printed and printed.count('| small_12_p16 |') == 4
