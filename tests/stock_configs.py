@@ -7,7 +7,7 @@ Each different model is built once, without pretrained weights, in a process of 
 128 x 128 pixels with boxes, masks and label maps. Configs whose model is equal share the result.
 """
 import argparse
-import importlib.util
+import importlib
 import json
 import os
 import re
@@ -20,6 +20,8 @@ from collections import Counter, defaultdict
 from multiprocessing import get_context
 from pathlib import Path
 
+from helpers.refusals import stock
+
 SIDE = 128
 #: Why a config cannot run on any machine without more: a word of its error or path, and the reason.
 ABSENT = (
@@ -28,14 +30,10 @@ ABSENT = (
     (r'No such file|does not exist', 'names a file that is not there'))
 
 
-def framework_root(framework):
-    return Path(importlib.util.find_spec(framework).origin).parent / '.mim'
-
-
 def find(framework, pattern=''):
     """Return the stock configs of a framework by their paths under configs/, and the errors of those not read."""
     from mmengine.config import Config
-    root, found, unread = framework_root(framework) / 'configs', {}, {}
+    root, found, unread = stock(framework), {}, {}
     for path in sorted(root.rglob('*.py')):
         name = f'{framework}/{path.relative_to(root)}'
         if '_base_' in path.parts or not re.search(pattern, name):
@@ -156,7 +154,7 @@ def try_model(framework, scope, model):
     from mmengine.registry import MODELS, init_default_scope
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    os.chdir(framework_root(framework))  # teachers are named by configs/...
+    os.chdir(stock(framework).parent)  # teachers are named by configs/...
     called = record_operators()
     start, step, error = time.perf_counter(), 'build', ''
     try:

@@ -4,14 +4,15 @@ import pytest
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
-from stock_configs import framework_root, try_model
+from stock_configs import try_model
 
+from helpers.refusals import stock
 from helpers.tools import run_tool
 from xcit_dense.config.adapt import adapt
 from xcit_dense.config.options import drop_pretrained
 from xcit_dense.errors import ConfigError
 
-pytestmark = pytest.mark.skipif(not (framework_root('mmdet') / 'configs').is_dir(),
+pytestmark = pytest.mark.skipif(not stock('mmdet').is_dir(),
                                 reason='the maintained forks ship no stock configs')
 #: Ten of each framework, one for each kind of head.
 STOCK = [f'mmdet::{name}.py' for name in (

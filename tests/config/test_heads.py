@@ -1,8 +1,8 @@
 """The configs with heads that the authors have not published: as the frameworks' own, number by number."""
 import pytest
 from mmengine.config import Config
-from stock_configs import framework_root
 
+from helpers.refusals import stock
 from xcit_dense.config.check.keys import changes
 from xcit_dense.config.loading import load_config
 
@@ -31,19 +31,19 @@ def plain(value):
     return [*map(plain, value)] if isinstance(value, (list, tuple)) else value
 
 
-@pytest.mark.skipif(not (framework_root('mmdet') / 'configs').is_dir(), reason='the forks ship no stock configs')
+@pytest.mark.skipif(not stock('mmdet').is_dir(), reason='the forks ship no stock configs')
 @pytest.mark.parametrize('name', SOURCES)
 def test_a_config_follows_the_frameworks(name):
     (source, maps), ours = SOURCES[name], load_config(name, pretrained=False)
     framework, _, path = source.partition('/')
-    stock = Config.fromfile(framework_root(framework) / 'configs' / f'{path}.py')
+    theirs = Config.fromfile(stock(framework, f'{path}.py'))
     keys = ['model'] if name in AUTHORS else [
         'model', 'optim_wrapper', 'param_scheduler', 'train_cfg', 'auto_scale_lr', 'train_dataloader',
         'val_dataloader', 'val_evaluator']
-    stock, found = ({key: plain(cfg.to_dict()[key]) for key in keys} for cfg in (stock, ours))
-    if isinstance(stock.get('param_scheduler'), dict):
-        stock['param_scheduler'] = [stock['param_scheduler']]
-    different = {key: new for key, _, new in changes(stock, found, '')
+    wanted, found = ({key: plain(cfg.to_dict()[key]) for key in keys} for cfg in (theirs, ours))
+    if isinstance(wanted.get('param_scheduler'), dict):
+        wanted['param_scheduler'] = [wanted['param_scheduler']]
+    different = {key: new for key, _, new in changes(wanted, found, '')
                  if not key.startswith('.model.backbone.') and not key.endswith(EQUAL)}
     channels = [key for key in different if key.endswith('.in_channels')]
     assert [different.pop(key) for key in channels] == [[384] * maps]
