@@ -30,8 +30,6 @@ _SIZES = ((224, 224), (800, 1280))
 _SIZES_IMAGENET = ((224, 224), (384, 384))
 #: The files of a classifier: trained at 224, distilled, distilled and fine-tuned at 384.
 _KINDS = ('224', '224_dist', '384_dist')
-#: A config of another training of a classifier in the table, for the metafile alone, and its published file.
-_DISTILLED = dict(config='xcit_s12_p16_imagenet_dist', weights='small_12_p16_224_dist')
 #: The metrics as the tables show them.
 _SHOWN = {**_METRICS, 'top1': 'ImageNet top-1'}
 #: The rows of the README.
@@ -200,8 +198,6 @@ def metafile(family, rows) -> str:
     _, title, dataset, tasks = _FAMILIES[family]
     collection_name = f'{title} on XCiT' if family else 'XCiT'
     rows, models = [row for row in rows if row['family'] == family], []
-    if not family:
-        rows.append({**next(row for row in rows if _DISTILLED['weights'].startswith(row['arch'])), **_DISTILLED})
     for row in rows:
         model = {'Name': row['config'], 'In Collection': collection_name, 'Config': f'configs/{row["config"]}.py',
                  'Metadata': {'Parameters': row['parameters']}}

@@ -1,4 +1,4 @@
-"""test --knn and --linear: the features of a backbone, judged on labelled images."""
+"""test --knn: the features of a backbone, judged on labelled images."""
 import re
 import shutil
 from types import SimpleNamespace
@@ -14,15 +14,14 @@ from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG
 from helpers.tools import run_tool
 from xcit_dense import XCiT, XCiTClassifier
 from xcit_dense.config.loading import load_config
-from xcit_dense.config.testing import set_knn, set_linear, set_test_size
-from xcit_dense.data.datasets import LOADERS
+from xcit_dense.config.testing import set_knn
 from xcit_dense.ssl.dino import DINOHead
 from xcit_dense.train.runner import DenseRunner
 
 pytest.importorskip('mmpretrain')
 
 from xcit_dense.ssl.dino import DINO
-from xcit_dense.ssl.probes import RATES, Features, LinearProbeHead, LinearProbes
+from xcit_dense.ssl.probes import Features
 
 pytestmark = pytest.mark.filterwarnings('ignore')
 ARCH = dict(embed_dims=32, depth=2, num_heads=4, patch_size=8, tokens_norm=False)
@@ -139,44 +138,6 @@ def test_all_vote_where_there_are_fewer_than_k(data, weights, tmp_path):
     assert accuracies(done)[0] == 100  # the nearest of each is itself
 
 
-@pytest.fixture
-def layers(monkeypatch):
-    """The weights of every linear layer that is tested."""
-    found, fit = [], LinearProbeHead.fit
-    monkeypatch.setattr(LinearProbeHead, 'fit', lambda head, layer, origin: (
-        fit(head, layer, origin), found.append(head.weight))[0])
-    return found
-
-
-def test_a_linear_layer_depends_on_the_training_images_alone(data, weights, layers, tmp_path):
-    for path in shutil.copytree(data, tmp_path / 'other').glob('val/*/*.png'):
-        cv2.imwrite(str(path), np.zeros((32, 32, 3), np.uint8))
-    options = '--linear', 1, '--cfg-options', 'train_dataloader.batch_size=16'
-    seen = [accuracies(judge(weights, root, tmp_path, *options)) for root in (data, data, tmp_path / 'other')]
-    assert seen[0] == seen[1] and torch.equal(layers[0], layers[1]) and torch.equal(layers[0], layers[2])
-    judge(weights, data, tmp_path, *options, 'randomness.seed=5')
-    assert not torch.equal(layers[0], layers[3])
-
-
-def test_a_linear_layer_learns_what_can_be_separated(class_folders, backbone, tmp_path, monkeypatch):
-    """The norm takes away what the features of all images share, which is most of those of random weights."""
-    state, (found, _) = dict(backbone.state_dict()), features_of(backbone, class_folders / 'train')
-    found *= 32**0.5  # the length that the norm gives all features
-    scale = 1 / found.std(0)
-    state.update({'norm.weight': torch.from_numpy(scale), 'norm.bias': torch.from_numpy(-scale * found.mean(0))})
-    torch.save(state, tmp_path / 'apart.pth')
-    step, taken = LinearProbes.step, []
-    monkeypatch.setattr(LinearProbes, 'step', lambda probes, *batch: (
-        step(probes, *batch), taken.append(probes._schedule.T_max)))
-    done = judge(tmp_path / 'apart.pth', class_folders, tmp_path, '--linear', 15, '--report', tmp_path / 'page',
-                 '--cfg-options', 'train_dataloader.batch_size=12')
-    assert accuracies(done)[0] == 100, done.stdout
-    assert taken == [15] * 15  # the cosine ends with the training
-    assert all(f' {rate * 12 / 256:.3g}: ' in done.stdout for rate in RATES)  # for 12 images in a batch
-    assert 'One in 10 of them was held out' in done.stdout
-    assert 'trained for 15 epochs on 12 training images' in (tmp_path / 'page/report.html').read_text()
-
-
 def dense_file(folder, data):
     state = XCiT(dict(ARCH, depth=4)).state_dict()
     torch.save(dict(state_dict=prefixed(state, 'backbone.')), folder / 'dino.pth')
@@ -194,20 +155,16 @@ def with_option(option, change):
 
 @pytest.mark.parametrize('config, options, prepare, words', (
     (TINY_CLS_CONFIG, ('--knn', ), 'dense', ('dino.pth', 'without a class token', 'give a classifier')),
-    (TINY_CONFIG, ('--linear', ), None, ('--linear', 'classifier', 'XCiT', 'xcit_s12_p16_custom')),
+    (TINY_CONFIG, ('--knn', ), None, ('--knn', 'classifier', 'XCiT', 'xcit_s12_p16_custom')),
     ('xcit_s12_p16_dino', ('--knn', ), None, ('labelled', 'such as xcit_s12_p16_custom')),
-    ('xcit_n12_p16_dino_small', ('--linear', ), None, ('labelled', 'such as xcit_s12_p16_custom')),
-    ('xcit_n12_p16_dino_small', ('--size=64', ), None, ('such as xcit_s12_p16_custom', '--knn or --linear')),
+    ('xcit_n12_p16_dino_small', ('--size=64', ), None, ('such as xcit_s12_p16_custom', '--knn')),
     (TINY_CLS_CONFIG, ('--knn', ), 'broken', ('green/03.png', )),
     (TINY_CLS_CONFIG, with_option('--knn', 'train_dataloader=None'), None, ('--knn', 'no train_dataloader')),
-    (TINY_CLS_CONFIG, ('--linear=1', ), 'broken', ('green/03.png', )),
     (TINY_CLS_CONFIG, ('--knn', ), 'renamed', ("'crimson'", "'red'", 'different classes')),
     (TINY_CLS_CONFIG, ('--knn', ), 'empty', ('missing', '/train')),
     (TINY_CLS_CONFIG, with_option('--knn', 'train_dataloader.dataset.with_label=False'), None,
      ('without labels', '/train')),
     (TINY_CLS_CONFIG, with_option('--knn', 'model.backbone.num_classes=2'), None, ('3 class folders', '2 classes')),
-    (TINY_CLS_CONFIG, with_option('--linear', 'test_dataloader.dataset.pipeline.1.edge=long'), None,
-     ('--linear', 'ResizeEdge')),
     (TINY_CLS_CONFIG, with_option('--knn', 'train_dataloader.dataset.ann_file={}/list.txt'), 'listed',
      ('line 2 has the label 7', ))))
 def test_what_cannot_be_judged_is_one_message(config, options, prepare, words, weights, data, demo_data, tmp_path):
@@ -229,14 +186,9 @@ def test_exported_files_have_no_features_to_judge(data, tmp_path):
 
 @pytest.mark.integration
 def test_two_processes_find_what_one_finds(two_processes, data, weights, wanted, tmp_path):
-    """Batches of 4 in each are one of 8; 21 and 15 images are dealt out unevenly."""
+    """21 and 15 images are dealt out unevenly."""
     args = TINY_CLS_CONFIG, weights, '--data-root', data, '--work-dir', tmp_path
     assert accuracies(two_processes.run_tool('test.py', *args, '--knn', 5)[0]) == wanted
-    one = run_tool('test.py', *args, '--linear', 2, '--cfg-options', 'train_dataloader.batch_size=8')
-    two, _ = two_processes.run_tool('test.py', *args, '--linear', 2)
-    assert accuracies(one) == accuracies(two)
-    rates = [re.search(r'classified by a linear.*', done.stdout)[0] for done in (one, two)]
-    assert rates[0] == rates[1] and 'One in 10 of them was held out' in rates[0]
 
 
 @pytest.fixture
@@ -249,11 +201,11 @@ def hook_of(cfg):
     return cfg.custom_hooks[-1]
 
 
-def features(cfg, loader, **options):
+def features(cfg, loader):
     init_default_scope('mmpretrain')
     torch.manual_seed(0)
     runner = SimpleNamespace(model=MODELS.build(cfg.model), build_dataloader=DenseRunner.build_dataloader)
-    return Features(runner, loader, **options)
+    return Features(runner, loader)
 
 
 def joined(batches):
@@ -270,41 +222,15 @@ def test_each_image_counts_once_in_order(cfg):
         dict(type='RepeatDataset', times=3, dataset=first), second])
     set_knn(cfg, 5)
     loader = hook_of(cfg).loader
-    found, labels, numbers = joined(features(cfg, loader))
-    assert numbers.tolist() == list(range(12)) and labels.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    found, labels = joined(features(cfg, loader))
+    assert labels.tolist() == [0] * 4 + [1] * 4 + [2] * 4
     assert found.shape == (12, 32) and found.dtype == torch.float32
-    alone, *_ = joined(features(cfg, dict(loader, batch_size=1)))
+    alone, _ = joined(features(cfg, dict(loader, batch_size=1)))
     torch.testing.assert_close(found, alone, rtol=1e-5, atol=1e-5)
     set_knn(both, 5)
-    more, labels, numbers = joined(features(both, hook_of(both).loader))
-    assert numbers.tolist() == list(range(18)) and labels[12:].tolist() == [0, 0, 1, 1, 2, 2]
+    more, labels = joined(features(both, hook_of(both).loader))
+    assert len(more) == 18 and labels[12:].tolist() == [0, 0, 1, 1, 2, 2]
     torch.testing.assert_close(more[:12], found)
-
-
-def test_passes_are_augmented_anew_and_the_same_with_the_same_seed(cfg):
-    set_linear(cfg, 2)
-    first, again, other = ([joined(batches) for _ in range(2)] for batches in (
-        features(cfg, hook_of(cfg).loader, seed=seed) for seed in (1, 1, 5)))
-    for (a, labels, numbers), (b, *_) in zip(first, again, strict=True):
-        assert torch.equal(a, b) and sorted(numbers.tolist()) == list(range(12))
-        assert torch.equal(labels, numbers // 4)
-    assert len({tuple(numbers.tolist()) for *_, numbers in (*first, *other)}) == 4
-    assert not torch.allclose(*(found[numbers.argsort()] for found, _, numbers in first), atol=1e-3)
-
-
-def test_the_linear_layer_sees_crops_of_the_size_of_the_test(cfg):
-    set_test_size(cfg, 48, 0.875)
-    for size, loader in enumerate(LOADERS, 3):
-        cfg[loader].batch_size = size
-    set_linear(cfg, 7)
-    assert hook_of(cfg).loader.batch_size == 3
-    steps = hook_of(cfg).loader.dataset.pipeline
-    assert [step.type for step in steps] == ['LoadImageFromFile', 'RandomResizedCrop', 'RandomFlip', 'PackInputs']
-    assert (steps[1].scale, steps[1].backend, steps[1].interpolation) == (48, 'pillow', 'bicubic')
-    assert (steps[2].prob, steps[2].direction, hook_of(cfg).epochs) == (0.5, 'horizontal', 7)
-    held_out = hook_of(cfg).held_out_loader.dataset.pipeline
-    assert (held_out[1].scale, held_out[2].crop_size) == (55, 48)
-    assert cfg.test_dataloader.dataset.pipeline[2].crop_size == 48  # the test itself does not change
 
 
 def test_the_model_has_neither_a_head_of_its_own_nor_what_only_a_training_needs(cfg):

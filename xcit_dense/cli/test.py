@@ -23,8 +23,7 @@ def main(argv=None):
     add_run_options(parser)
     parser.add_argument('--report', nargs='?', const='', metavar='DIR', help='write a report: report.html with curves, '
                         'figures per class, the confusion matrix and the worst images, and these as CSV and PNG '
-                        '(default for DIR: report in the work dir, with --knn and --linear report_knn and '
-                        'report_linear)')
+                        '(default for DIR: report in the work dir, with --knn report_knn)')
     parser.add_argument('--show-dir', metavar='DIR', help='draw predictions next to the ground truth into DIR; '
                         'classifiers: the same as --report DIR')
     add_shared(parser, 'overwrite')
@@ -41,13 +40,9 @@ def main(argv=None):
     features = parser.add_argument_group('features of a backbone', 'CONFIG is that of a classifier of the same arch, '
                                          'with labelled images; CHECKPOINT any file with a class token, also without '
                                          'a head.')
-    kind = features.add_mutually_exclusive_group()
-    kind.add_argument('--knn', nargs='?', type=positive, const=20, metavar='K', help='classify each test image by its '
-                      'K nearest training images, by the features of a backbone; published figures of DINO are with '
-                      '--crop-ratio 0.875 (default for K: 20)')
-    kind.add_argument('--linear', nargs='?', type=positive, const=100, metavar='EPOCHS', help='train a linear layer on '
-                      'the features of the training images and test it; published figures are as for --knn (default '
-                      'for EPOCHS: 100)')
+    features.add_argument('--knn', nargs='?', type=positive, const=20, metavar='K', help='classify each test image by '
+                          'its K nearest training images, by the features of a backbone; published figures of DINO are '
+                          'with --crop-ratio 0.875 (default for K: 20)')
     run_tool(_run, parser.parse_args(argv))
 
 
@@ -65,7 +60,7 @@ def _run(args):
     from ..report.hooks import ReportHook
     from ..train.runner import build_runner
     from ..weights import fetch, read_checkpoint
-    judged = '--knn' if args.knn else '--linear' if args.linear else None
+    judged = '--knn' if args.knn else None
     if Path(args.checkpoint).is_dir():
         args.checkpoint = str(fetch(args.checkpoint))  # so that everything names the file
     exported = is_exported(args.checkpoint)
@@ -120,7 +115,7 @@ def _check_options(args, exported, judged):
     for wrong, reason in (
             (args.runtime and not exported, '--runtime is only for exported files (.onnx); a checkpoint runs in torch'),
             (exported and (args.tta or judged or args.dtype != 'float32' or args.launcher != 'none'),
-             '--tta, --knn, --linear, --dtype, --amp and --launcher are only for checkpoints: an exported file (.onnx) '
+             '--tta, --knn, --dtype, --amp and --launcher are only for checkpoints: an exported file (.onnx) '
              'has a fixed type, may have a fixed image size, outputs no features and runs in one process'),
             (args.image_size and args.size,
              '--image-size and --size set the same for a classifier: give only one of them')):
@@ -168,8 +163,6 @@ def _set_options(cfg, args, exported, judged):
         options.add_hook(cfg, 'DtypeHook', dtype=args.dtype)
     if args.knn:
         testing.set_knn(cfg, args.knn)
-    elif args.linear:
-        testing.set_linear(cfg, args.linear)
     if args.tta:
         testing.set_tta(cfg)
 

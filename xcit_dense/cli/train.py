@@ -80,7 +80,6 @@ def _run(args):
     from ..data.classes import take_classes
     from ..data.datasets import check_data
     from ..report.hooks import close_loggers
-    from ..ssl.teacher import check_teacher
     from ..train.minutes import set_minutes
     from ..train.resuming import find_resumed, source_of
     from ..train.runner import build_runner
@@ -98,7 +97,6 @@ def _run(args):
         cfg.resume = args.resume  # and load_from stays that of the training, for its config in the work dir
     if is_first_process(args.launcher):
         check_work_dir(cfg, args.overwrite)
-    check_teacher(cfg, resumed=bool(args.resume))
     check_data(cfg, ('train_dataloader', 'val_dataloader'), args.data_findings)
     check_before_training(cfg, args.data_findings)
     take_classes(cfg, on_findings=args.data_findings)

@@ -91,7 +91,7 @@ def check_labelled(cfg: Config, name, option: str = None):
     Args:
         cfg: The config.
         name: Its name, for the error.
-        option: ``--knn`` or ``--linear`` if features are judged.
+        option: ``--knn`` if features are judged.
 
     Raises:
         ConfigError: It has not, or is not.
@@ -101,7 +101,7 @@ def check_labelled(cfg: Config, name, option: str = None):
         raise ConfigError(f'{option or "a test"} needs labelled images, and {name} is a config for images without '
                           'labels: give the config of a classifier, such as xcit_s12_p16_custom, with '
                           f'model.backbone.arch={cfg.model.backbone.get("arch")}'
-                          f'{"" if option else ", and --knn or --linear"}')
+                          f'{"" if option else ", and --knn"}')
     if option and (kind != 'XCiTClassifier' or not cfg.get(LOADERS[0])):
         raise ConfigError(f'{option} needs the config of a classifier (XCiTClassifier) with training images, such as '
                           f'xcit_s12_p16_custom: it learns from features of whole images. {name} has the backbone '
@@ -111,30 +111,8 @@ def check_labelled(cfg: Config, name, option: str = None):
 def set_knn(cfg: Config, k: int):
     """Test with a vote of the ``k`` nearest training images, as ``--knn`` asks."""
     pipeline = datasets(cfg, LOADERS[2:])[0]['pipeline']
-    loader = _loader(cfg, pipeline, cfg[LOADERS[2]].get('batch_size'), shuffle=False)
+    loader = _loader(cfg, pipeline, cfg[LOADERS[2]].get('batch_size'))
     _judge(cfg, 'KNNHead', 'KNNHook', loader=loader, k=k)
-
-
-def set_linear(cfg: Config, epochs: int):
-    """Test with a linear layer that is trained on the features for ``epochs``, as ``--linear`` asks.
-
-    Its images are cropped at random to the size of the test and flipped; nothing else is augmented.
-
-    Raises:
-        ConfigError: The pipeline of the test does not show at which size it crops.
-    """
-    dataset = datasets(cfg, LOADERS[2:])[0]
-    side, _ = find_resolution(dataset)
-    if side is None:
-        raise ConfigError('--linear crops the training images to the size of the test, but the pipeline of '
-                          "test_dataloader does not show it: it needs ResizeEdge (edge='short') and CenterCrop")
-    replaced = dict(
-        ResizeEdge=dict(type='RandomResizedCrop', scale=side, backend='pillow', interpolation='bicubic'),
-        CenterCrop=dict(type='RandomFlip', prob=0.5, direction='horizontal'))
-    augmented = [replaced.get(type_name(step.get('type')), step) for step in dataset['pipeline']]
-    size = cfg[LOADERS[0]].get('batch_size') or cfg[LOADERS[2]].get('batch_size')
-    _judge(cfg, 'LinearProbeHead', 'LinearProbeHook', loader=_loader(cfg, augmented, size, shuffle=True),
-           held_out_loader=_loader(cfg, dataset['pipeline'], size, shuffle=False), epochs=epochs)
 
 
 def _judge(cfg, head, hook, **options):
@@ -146,15 +124,14 @@ def _judge(cfg, head, hook, **options):
     add_hook(cfg, hook, **options)
 
 
-def _loader(cfg, pipeline, batch_size, shuffle):
+def _loader(cfg, pipeline, batch_size):
     """Return a loader of the training images in another pipeline, each once: wrappers may repeat images."""
     given = cfg[LOADERS[0]]
     parts = [dict(copy.deepcopy(dict(dataset)), pipeline=copy.deepcopy(list(pipeline)))
              for dataset in datasets(cfg, LOADERS[:1])]
     dataset = parts[0] if len(parts) == 1 else dict(type='ConcatDataset', datasets=parts)
     return dict({key: given[key] for key in _LOADER_KEYS if key in given}, batch_size=batch_size or 1,
-                persistent_workers=shuffle and bool(given.get('num_workers')),
-                sampler=dict(type='DefaultSampler', shuffle=shuffle), dataset=dataset)
+                persistent_workers=False, sampler=dict(type='DefaultSampler', shuffle=False), dataset=dataset)
 
 
 def set_tta(cfg: Config):

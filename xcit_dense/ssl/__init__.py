@@ -1,1 +1,1 @@
-"""Learning without labels (DINO) and from a teacher (distillation)."""
+"""Learning without labels (DINO)."""

@@ -1,5 +1,5 @@
 """Training and testing of a config: the runner, its loops and hooks, saving and resuming."""
-from .hooks import AverageHook, Bfloat16OptimWrapper, CompileHook, FuseHook, LayerDecayConstructor
+from .hooks import AverageHook, Bfloat16OptimWrapper, CompileHook, FuseHook
 from .loops import DenseEpochLoop, DenseIterLoop
 from .runner import DenseRunner, build_runner
 from .saving import DenseCheckpointHook
@@ -8,5 +8,5 @@ from .val_loss import ValLossHook
 
 __all__ = [
     'AverageHook', 'Bfloat16OptimWrapper', 'CompileHook', 'DenseCheckpointHook', 'DenseEpochLoop', 'DenseIterLoop',
-    'DenseRunner', 'FuseHook', 'LayerDecayConstructor', 'StartupHook', 'ValLossHook', 'build_runner'
+    'DenseRunner', 'FuseHook', 'StartupHook', 'ValLossHook', 'build_runner'
 ]

@@ -1,18 +1,15 @@
 """Parts of trainings for any project: hooks that fuse, compile and average, and what optimizers get in addition."""
-import re
 from contextlib import contextmanager
-from numbers import Real
 from operator import itemgetter
 
 import torch
 from mmengine.device import get_device
 from mmengine.hooks import EMAHook, Hook
-from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
-from mmengine.registry import HOOKS, OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS
+from mmengine.optim import OptimWrapper
+from mmengine.registry import HOOKS, OPTIM_WRAPPERS
 
 from ..compat.internals import is_resumed
-from ..errors import ConfigError
-from ..models.trunk import Trunk, backbones_of, fuse_backbones
+from ..models.trunk import backbones_of, fuse_backbones
 
 #: Optimizers that change each parameter by itself and write nothing into its group.
 _BY_PARAMETER = torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW
@@ -124,50 +121,3 @@ def _join_groups(optimizer, *_):
 
 def _part_groups(optimizer, *_):
     optimizer.param_groups, optimizer.own_groups = optimizer.own_groups, None
-
-
-@OPTIM_WRAPPER_CONSTRUCTORS.register_module()
-class LayerDecayConstructor(DefaultOptimWrapperConstructor):
-    """mmengine's optimizer constructor; each learning rate is multiplied by a power of ``layer_decay_rate``.
-
-    ``optim_wrapper=dict(constructor='LayerDecayConstructor', paramwise_cfg=dict(layer_decay_rate=0.9, ...))``; the
-    other rules of ``paramwise_cfg`` work as usual. In an XCiT with L blocks, stem and positions are layer 0, block i
-    (0-based) is layer i + 1, and everything after the blocks (pyramid, class attention, neck, heads) is layer L + 1.
-    The exponent of layer k is L + 1 - k, so the last layer has the full learning rate.
-
-    Raises:
-        ConfigError: The rate is not above 0 and at most 1, or there is no XCiT.
-    """
-
-    #: Keys of ``paramwise_cfg`` in addition to mmengine's.
-    own_rules = ('layer_decay_rate', )
-
-    def __init__(self, optim_wrapper_cfg: dict, paramwise_cfg: dict = None):
-        super().__init__(optim_wrapper_cfg, paramwise_cfg)
-        self.decay_rate = self.paramwise_cfg.get('layer_decay_rate')
-        if not isinstance(self.decay_rate, Real) or isinstance(self.decay_rate, bool) or not 0 < self.decay_rate <= 1:
-            raise ConfigError('LayerDecayConstructor needs optim_wrapper.paramwise_cfg.layer_decay_rate above 0 and at '
-                              f'most 1, such as 0.9; got {self.decay_rate!r}')
-
-    def __call__(self, model):
-        """Build the optimizer wrapper of a model, wrapped for a distributed run or not."""
-        wrapper = super().__call__(model)
-        heights = _heights(getattr(model, 'module', model))
-        for group in wrapper.optimizer.param_groups:  # one for each parameter
-            group['lr'] *= self.decay_rate**heights[group['params'][0]]
-        return wrapper
-
-
-def _heights(model):
-    """Return for each parameter the number of layers between it and the last layer."""
-    trunks = {name: module for name, module in model.named_modules() if isinstance(module, Trunk)}
-    if not trunks:
-        raise ConfigError(f'LayerDecayConstructor needs an XCiT, but {type(model).__name__} has none')
-    heights = dict.fromkeys(model.parameters(), 0)
-    for trunk in trunks.values():
-        for name, parameter in trunk.named_parameters():
-            block = re.match(r'blocks\.(\d+)\.', name)
-            if block or name.startswith(('patch_embed.', 'pos_embeder.')):
-                layer = int(block[1]) + 1 if block else 0
-                heights[parameter] = len(trunk.blocks) + 1 - layer
-    return heights

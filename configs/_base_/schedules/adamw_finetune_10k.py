@@ -2,7 +2,6 @@
 # - an eighth of the iterations (10,000 instead of 80,000)
 # - half the learning rate (3e-5 instead of 6e-5, for 16 images per step)
 # - 200 iterations of warm-up instead of 1,500
-# For lower rates in the first layers see adamw_finetune_12e.py.
 _base_ = './adamw_poly_80k.py'
 
 train_cfg = dict(max_iters=10000, val_interval=1000)

@@ -3,7 +3,6 @@
 # - half the learning rate (5e-5 instead of 1e-4, for 16 images per step)
 # - 100 iterations of warm-up instead of 500; with fewer than 67 images this is more than a quarter of the run, and the
 #   log warns about it
-# Lower rates in the first layers (LayerDecayConstructor) did not help in our measurement.
 _base_ = './adamw_3x.py'
 
 train_cfg = dict(max_epochs=12)

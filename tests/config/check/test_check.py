@@ -120,7 +120,7 @@ def test_types_that_are_not_there(findings):
         'default_hooks.timer.type': ('IterTimerHok', 'IterTimerHook'),
         'model.rpn_head.anchor_generator.type': ('AnchorGeneratr', 'AnchorGenerator')}
     second = {'train_dataloader.dataset.pipeline.3.type': ('RandomFlipp', 'RandomFlip'),
-              'optim_wrapper.constructor': ('LayerDecayConstruct', 'LayerDecayConstructor'),
+              'optim_wrapper.constructor': ('DefaultOptimWrapperConstruct', 'DefaultOptimWrapperConstructor'),
               'optim_wrapper.type': ('OptimWraper', 'OptimWrapper')}
     for types, more, others in (
             (first, dict(model__roi_head__in_chanels=4), ['model.roi_head.in_chanels']),

@@ -148,8 +148,7 @@ def _check_optim_wrapper(cfg):
         lines += _unknown_type(f'{path}.constructor', node['constructor'], [constructors])
     constructor, rules = _constructor_of(node), node.get('paramwise_cfg') or {}
     if constructor and is_known(constructor):
-        lines += check_names(rules, f'{path}.paramwise_cfg', {*_RULES, *getattr(constructor, 'own_rules', ())},
-                             constructor.__name__)
+        lines += check_names(rules, f'{path}.paramwise_cfg', _RULES, constructor.__name__)
         optimizer = class_of(node['optimizer'].get('type'), R.OPTIMIZERS)
         options, closed = arguments_of(optimizer) if optimizer else ((), False)
         for key, rule in (rules.get('custom_keys') or {}).items() if closed else ():
