@@ -1,19 +1,24 @@
-"""Print the lines that put XCiT in the place of the backbone of a config of mmdet or mmsegmentation."""
+"""Put XCiT in the place of the backbone of a config of mmdet or mmsegmentation: a config with the lines to change."""
 from .common import Parser, run_tool
 
 
 def main(argv=None):
     """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
-    parser = Parser(description=__doc__, epilog='The lines are a whole config, which builds on the other one: '
-                    '`adapt mmdet::atss/atss_r50_fpn_1x_coco.py > mine.py`, then `train mine.py`. The model was built '
-                    'and has predicted once before they are printed.')
+    parser = Parser(description=__doc__, epilog='Example: `adapt mmdet::atss/atss_r50_fpn_1x_coco.py --out mine.py`, '
+                    'then `train mine.py`. The model is built and predicts once before anything is written.')
     parser.add_argument('config', metavar='CONFIG', help='a config file, or mmdet::NAME or mmseg::NAME for a stock '
                         'config of the installed framework')
     parser.add_argument('--arch', default='small_12_p16', metavar='ARCH', help='size and patch of XCiT (default: '
                         '%(default)s)')
+    parser.add_argument('--out', metavar='FILE', help='write the config into this new file instead of printing it')
     run_tool(_run, parser.parse_args(argv))
 
 
 def _run(args):
     from ..config.adapt import adapt
-    print(adapt(args.config, args.arch), end='')
+    text = adapt(args.config, args.arch)
+    if args.out is None:
+        print(text, end='')
+    else:
+        with open(args.out, 'x') as file:  # never over another config
+            file.write(text)

@@ -11,7 +11,7 @@ from mmengine.registry import MODELS, init_default_scope
 from yapf.yapflib.yapf_api import FormatCode
 
 from .._utils.text import first_line, listed, type_name
-from ..archs import get_arch
+from ..archs import arch_names, get_arch
 from ..errors import ConfigError
 from ..models.pyramid import PYRAMID_STRIDES
 from .loading import load_config, read_config
@@ -35,11 +35,11 @@ def adapt(config, arch: str = 'small_12_p16') -> str:
         arch: A name of `xcit_dense.archs.arch_names`.
 
     Raises:
-        ConfigError: XCiT cannot take the place of the model's backbone; the message says why.
-        ValueError: There is no such arch.
+        ConfigError: There is no such config or arch, or XCiT cannot take the place of the model's backbone.
     """
-    size = get_arch(arch)
-    base, path = _find(str(config))
+    if arch not in arch_names():
+        raise ConfigError(f'arch must be one of {", ".join(arch_names())}; got {arch!r}')
+    size, (base, path) = get_arch(arch), _find(str(config))
     cfg = load_config(path, pretrained=False, findings='warn')
     scope, model = cfg.get('default_scope'), cfg.get('model') or {}
     if scope not in _RECIPES:
