@@ -20,7 +20,8 @@ OTHER_PROGRAMS = {'make': 'minutes', 'pip': 'network', 'git': 'network', 'curl':
                   'trtexec': 'TensorRT', 'pytest': 'tests', 'service.py': 'tested in test_runtime_alone.py',
                   'run.py': 'tested in test_launches.py'}
 #: Our tools that are not run: why. Their own tests run them.
-NOT_RUN = dict(benchmark='minutes', build_tensorrt='TensorRT', measure='minutes', model_table='writes pages')
+NOT_RUN = dict(adapt='a stock config', benchmark='minutes', build_tensorrt='TensorRT', measure='minutes',
+               model_table='writes pages')
 #: Options that are taken out before a command is run: why.
 DROPPED = {'--amp': 'processor', '--compile': 'compiler'}
 #: Starts of a command that are not run themselves, so that the rest is only read: why.

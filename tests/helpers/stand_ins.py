@@ -142,8 +142,6 @@ class Place:
                 or getattr(args, 'scores', False) else 'detection')
         if not name:
             return task, None
-        if '::' in name:  # a stock config
-            return task, Path(name)
         if self.path(name).is_file():
             return _TASKS[read_config(self.path(name)).default_scope], Path(name)
         checkpoint = given.get('checkpoint', '')

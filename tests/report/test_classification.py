@@ -13,16 +13,13 @@ from helpers.tested import runner_of
 from helpers.tools import run_tool
 from xcit_dense.config import options
 from xcit_dense.errors import OutputError
-from xcit_dense.report import classification
 from xcit_dense.report.classification import (
     ClassificationRecorder,
     Result,
-    draw_mistakes,
     names_of,
     result_of,
     write_mistakes,
 )
-from xcit_dense.report.content import Picture
 from xcit_dense.report.hooks import FILES, ReportHook
 
 pytest.importorskip('mmpretrain')
@@ -114,7 +111,7 @@ def test_images_without_a_single_label_have_no_report_but_a_word(samples, tmp_pa
 
 def test_a_data_set_without_files_and_names(tmp_path):
     """And one sample more than it has, as a sampler may give that fills the last batch of several processes."""
-    table, picture, _, done = report(tmp_path, SAMPLES, count=2)
+    table, picture, done = report(tmp_path, SAMPLES, count=2)
     assert 'worst first' in table and 'no picture of image' in picture
     assert done.startswith('wrote report.html, ') and done.endswith(f' into {tmp_path}')
     assert {path.name for path in tmp_path.iterdir() if not path.name.startswith('.')} == {
@@ -218,8 +215,7 @@ def test_a_test_of_a_classifier_reports(prepared, data, tmp_path):
     assert [row[:4] for row in table_of(tmp_path / 'shown/per_class.csv')] == [
         ['class', 'images', 'correct', 'accuracy'], ['dog', '2', '0', '0.0'], ['newt', '2', '0', '0.0'],
         ['cat', '2', '2', '100.0']]
-    for name in ('confusion_matrix.png', 'worst_mistakes.png'):
-        assert np.asarray(Image.open(tmp_path / 'shown' / name)).std() > 0
+    assert np.asarray(Image.open(tmp_path / 'shown/confusion_matrix.png')).std() > 0
 
 
 def test_several_processes_report_each_image_once(prepared, data, two_processes, tmp_path):
@@ -278,24 +274,3 @@ def test_classes_of_imagenet_have_short_names():
     categories = pytest.importorskip('mmpretrain.datasets.categories').IMAGENET_CATEGORIES
     names = names_of(categories, RESULTS)
     assert names[:2] == ['tench', 'goldfish'] and len(names) == 1000
-
-
-@pytest.mark.parametrize('number', (0, 1, 7))
-def test_the_sheet_has_the_mistakes_in_rows(number, tmp_path, monkeypatch):
-    seen, draw = [], classification.chip
-    monkeypatch.setattr(classification, 'chip', lambda text, *args: seen.append(text) or draw(text, *args))
-    picture = Picture('/far/deep/c.png', f'{"dog" * 5} predicted as {"newt" * 5} (80.0%)',
-                      np.full((40, 90, 3), COLOUR, np.uint8), None)
-    draw_mistakes(tmp_path / 'm.png', [picture] * number)
-    sheet = np.asarray(Image.open(tmp_path / 'm.png'))
-    assert (sheet == COLOUR).all(2).sum() == number * 300 * 133
-    lines = [f'{"dog" * 5} predicted as', f'{"newt" * 5} (80.0%)', 'deep/c.png']
-    assert seen[:3] == (lines if number else ['no mistakes'])
-    assert sheet.shape[:2] == (-(-number // 5) * 300, 1550) if number else sheet.shape[0] > 15
-
-
-def test_names_in_other_alphabets_are_legible(tmp_path):
-    """With a font of the system, otherwise as codes."""
-    for place, letter in enumerate('犬猫'):
-        draw_mistakes(tmp_path / f'{place}.png', [Picture('a.png', letter * 2, np.zeros((9, 9, 3), np.uint8), None)])
-    assert (tmp_path / '0.png').read_bytes() != (tmp_path / '1.png').read_bytes()

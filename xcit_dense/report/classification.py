@@ -1,19 +1,14 @@
-"""What the test of a classifier tells, with a list of all mistakes and a sheet of pictures of the worst."""
+"""What the test of a classifier tells, with a list of all mistakes."""
 import json
-import textwrap
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from mmengine.dist import collect_results
-from PIL import Image, ImageOps
 
 from .._utils.files import atomic_write
 from .._utils.text import counted, listed
 from ..data.batches import unwrapped
 from ..data.class_folders import short_names
-from ..draw.classes import ALARM, FAINT, FRAME, INK, PAPER, chip
-from ..draw.pictures import paste
 from .content import MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row
 
 _CLASSES = (Column('images', 'images', explanation='images of the class'),
@@ -23,14 +18,11 @@ _CLASSES = (Column('images', 'images', explanation='images of the class'),
             Column('precision', 'precision', 2, 'share of the images predicted as the class that have it, in percent'))
 _IMAGES = (Column('true', 'true class'), Column('predicted', 'predicted class'),
            Column('probability', 'probability', 2, 'that of the predicted class, in percent'))
-#: The sheet of mistakes: columns and rows, size of a picture, of a letter, and from a picture to the next, in pixels;
-#: and letters of a line.
-_COLUMNS, _ROWS, _SIZE, _TEXT, _STEP, _LETTERS = 5, 4, (300, 225), 15, (310, 300), 36
 
 
 class ClassificationRecorder(Recorder):
     """Collects the results of an mmpretrain test with one label per image."""
-    files = ('mistakes.json', 'worst_mistakes.png')
+    files = ('mistakes.json', )
 
     def __init__(self, runner):
         super().__init__(runner)
@@ -65,15 +57,12 @@ class ClassificationRecorder(Recorder):
         more = getattr(getattr(unwrapped(self.runner.model), 'head', None), 'facts', ())
         return Content('classification', self.facts(*more), metrics, (_CLASSES, rows), (_IMAGES, images),
                        Confusion(self._names, counts, 'images', 'An image counts as the class of the highest score.'),
-                       self._pictures(MOST_PICTURES), notes, self.work_dir())
+                       self.pictures((found.path, found) for found in self._mistakes[:MOST_PICTURES]), notes,
+                       self.work_dir())
 
     def write_more(self, folder):
-        """Write the list of mistakes and the sheet of the worst."""
+        """Write the list of mistakes."""
         write_mistakes(folder / self.files[0], self._mistakes, self._names)
-        draw_mistakes(folder / self.files[1], self._pictures(_COLUMNS * _ROWS))
-
-    def _pictures(self, count):
-        return self.pictures((found.path, found) for found in self._mistakes[:count])
 
     def draw(self, path, picture, known):
         """Return a mistake as a `Picture`."""
@@ -127,21 +116,3 @@ def write_mistakes(path, mistakes, names):
                     probability=found.probability) for found in mistakes]
     with atomic_write(path) as part:
         part.write_text(json.dumps(content, indent=1))
-
-
-def draw_mistakes(path, pictures):
-    """Draw `Picture` of mistakes as PNG, in rows, each above its caption and the name of its file."""
-    blank, cells = np.full((_STEP[1], _STEP[0], 3), PAPER, np.uint8), []
-    for picture in pictures:
-        cell = blank.copy()
-        image = ImageOps.pad(Image.fromarray(picture.truth), _SIZE, Image.Resampling.LANCZOS, FRAME)
-        paste(cell, np.asarray(image), 0, 0)
-        lines = [(text, ALARM) for text in textwrap.wrap(picture.caption, _LETTERS)[:2]]
-        for line, (text, colour) in enumerate([*lines, ('/'.join(Path(picture.path).parts[-2:]), FAINT)]):
-            paste(cell, chip(text, _TEXT, colour, _SIZE[0]), 0, _SIZE[1] + line * round(1.25 * _TEXT))
-        cells.append(cell)
-    cells += [blank] * (-len(cells) % _COLUMNS)
-    rows = [np.hstack(cells[place:place + _COLUMNS]) for place in range(0, len(cells), _COLUMNS)]
-    sheet = np.vstack(rows) if rows else chip('no mistakes', _TEXT, INK, _SIZE[0])
-    with atomic_write(path) as part:
-        Image.fromarray(sheet).save(part, format='PNG')
