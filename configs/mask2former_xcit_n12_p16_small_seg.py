@@ -8,7 +8,7 @@ width = 64
 _attention = dict(embed_dims=width)
 _ffn = dict(embed_dims=width, feedforward_channels=256)
 model = dict(
-    data_preprocessor=dict(size=(160, 160)),
+    data_preprocessor=dict(size=_base_.crop_size),
     backbone=dict(arch='nano_12_p16'),
     decode_head=dict(
         in_channels=[128] * 4,

@@ -4,7 +4,7 @@
 _base_ = ['_base_/models/semfpn_xcit.py', '_base_/small_image_folders.py']
 
 model = dict(
-    data_preprocessor=dict(size=(160, 160)),
+    data_preprocessor=dict(size=_base_.crop_size),
     backbone=dict(arch='nano_12_p16'),
     neck=dict(in_channels=[128] * 4, out_channels=64),
     decode_head=dict(in_channels=[64] * 4, channels=64))

@@ -7,6 +7,7 @@ from xcit_dense.cli import tool_names
 
 #: Tool: the least that it takes, and what it reads from that but None, False, 0 and empty lists.
 LEAST = dict(
+    adapt=('c', dict(config='c', arch='small_12_p16')),
     attention=('w i --out o', dict(checkpoint='w', images='i', out='o')),
     benchmark=('', dict(
         sizes=['small_12'], patches=[8, 16], images=[(800, 1280), (512, 512)], modes=['inference', 'training'],
@@ -27,6 +28,7 @@ READ_OF_DATA = dict(data_root='d', train_images='e', train_annotations='f', val_
                     test_images='i', test_annotations='j', val_share=0.1, palette='k', ignore_label=[11, 12])
 #: Every option of each tool that is not in `LEAST`, and the value that it sets.
 OPTIONS = dict(
+    adapt=('--arch nano_12_p8 --out o', dict(arch='nano_12_p8', out='o')),
     attention=('--show components --block 4 12 --size 384 --config c --overwrite',
                dict(show='components', block=[4, 12], size=384, config='c', overwrite=True)),
     benchmark=('--sizes nano_12 tiny_12 --patches 16 --images 64x96 128x64 --batch 3 --dtype float32 float16 --modes '
@@ -98,7 +100,7 @@ def test_defaults_and_every_option(name):
     found = read(f'{name} {least}')
     assert set_in(found) == defaults
     assert set_in(read(f'{name} {least} {options}')) == set_in({**defaults, **wanted})
-    others = {'linear', 'runtime', 'iterations', 'minutes'} if options else {'out', 'to', 'which', 'overwrite'}
+    others = {'runtime', 'iterations', 'minutes'} if options else {'out', 'to', 'which', 'overwrite'}
     assert {*found} - {*defaults, *wanted} <= others  # they exclude one of these options
 
 
@@ -113,7 +115,6 @@ def test_values_that_options_may_have():
             ('test c w --report', 'report', ''),  # in the work dir
             ('benchmark --images 32X33 32x32', 'images', [(32, 33), (32, 32)]), ('benchmark --batch 1', 'batch', 1),
             ('test c w --knn', 'knn', 20),
-            ('test c w --linear', 'linear', 100), ('test c w --linear 3', 'linear', 3),
             ('test c w --amp', 'dtype', 'bfloat16'), ('predict c w i --out o --amp', 'dtype', 'bfloat16'),
             *((f'{tool} --launcher {name}', 'launcher', name) for tool in ('train c', 'test c w')
               for name in ('none', 'pytorch', 'slurm', 'mpi'))):
@@ -128,7 +129,7 @@ REJECTED = dict(
     classify='--top 0, --crop-ratio nan', export='one_too_many',
     make_demo_data='--train x, --size 1.5', measure='--iterations 0, --iterations x, --images -1, --images x',
     predict='--score-thr nan, --tile 1.5, --device gpu, --overlap inf, one_too_many',
-    test='--knn 0, --linear 1.5, --knn --linear, --size 64.5, --sizes 160 224, --crop-ratio nan, '
+    test='--knn 0, --size 64.5, --sizes 160 224, --crop-ratio nan, '
          '--launcher x',
     train='--lr x, --lr inf, --val-share nan, --launcher x, --data-findings x, --config-findings x, --local_rank x')
 

@@ -15,7 +15,8 @@ from xcit_dense.weights import newest_checkpoint
 
 #: What each tool cannot do without.
 ARGUMENTS = dict(
-    attention='checkpoint images --out out', benchmark='', check_data='config', classify='checkpoint images',
+    adapt='config', attention='checkpoint images --out out', benchmark='', check_data='config',
+    classify='checkpoint images',
     convert_checkpoint='in --inspect', export='config checkpoint out.onnx', make_demo_data='out',
     measure='config --data-root data', plot_curves='run', test='config checkpoint',
     predict='config checkpoint images --out out', train='config')

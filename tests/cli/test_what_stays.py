@@ -35,7 +35,7 @@ DENSE = (
     ('predict.py', 'RUN/model.onnx', 'IMAGES', '--out', 'RUN/exported'))
 CLASSIFIER = (
     *ALL, (*TEST, '--size', 24, '--crop-ratio', 0.8), (*TEST, '--knn', 2, '--report'),
-    (*TEST, '--linear', 1), ('classify.py', 'RUN', 'IMAGES', '--out', 'RUN/classified.json'))
+    ('classify.py', 'RUN', 'IMAGES', '--out', 'RUN/classified.json'))
 #: Those that stop with an error, as they should.
 STOP = {ALL[2], (*TEST, '--at-least', 'nothing=1')}
 

@@ -77,8 +77,11 @@ def test_the_metric_of_each_config():
         assert not before and cfg.default_hooks.checkpoint.get('save_best') == (
             found[name] if cfg.get('classes_from_data') else None), name
     kinds = dict(maskrcnn='coco/segm_mAP', cascade='coco/segm_mAP', fasterrcnn='coco/bbox_mAP',
-                 retinanet='coco/bbox_mAP', semfpn='mIoU', upernet='mIoU', segformer='mIoU', xcit='accuracy/top1')
-    assert found == {name: None if 'dino' in name else kinds[name.partition('_')[0]] for name in found}
+                 retinanet='coco/bbox_mAP', semfpn='mIoU', upernet='mIoU', segformer='mIoU', xcit='accuracy/top1',
+                 atss='coco/bbox_mAP', condinst='coco/segm_mAP', deformable='coco/bbox_mAP', dino='coco/bbox_mAP',
+                 mask2former='coco/segm_mAP')
+    assert found == {name: None if '_dino' in name else 'mIoU' if name.endswith(('_ade20k', '_seg'))
+                     else kinds[name.partition('_')[0]] for name in found}
 
 
 @pytest.mark.parametrize('changes, wanted', (

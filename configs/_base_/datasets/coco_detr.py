@@ -5,7 +5,7 @@ _base_ = './coco_detection.py'
 _sizes = [(size, 1333) for size in range(480, 801, 32)]
 train_pipeline = [
     dict(type='LoadImageFromFile'),
-    dict(type='LoadAnnotations', with_bbox=True),
+    dict(type='LoadAnnotations', with_bbox=True, with_mask=False),
     dict(type='RandomFlip', prob=0.5),
     dict(
         type='RandomChoice',

@@ -204,8 +204,8 @@ def test_a_config_of_the_users_wins_where_it_differs(boxes, tmp_path):
 
 
 def test_only_recipes_for_any_data_are_fitted(tmp_path):
-    wanted = {name: name.startswith(('maskrcnn', 'fasterrcnn', 'semfpn')) and name.endswith(
-        ('_small', '_custom', '_finetune')) for name in list_models()}
+    wanted = {name: not name.startswith('xcit') and name.endswith(('_small', '_small_seg', '_custom', '_finetune'))
+              for name in list_models()}
     assert {name: fits_itself(read_config(name)) for name in wanted} == wanted and sum(wanted.values()) >= 10
     own = tmp_path / 'own.py'
     own.write_text((ROOT / 'configs/_base_/default_runtime.py').read_text() + 'classes_from_data = True\n')
