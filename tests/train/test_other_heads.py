@@ -2,13 +2,15 @@
 import json
 
 import pytest
-import torch
 
 import xcit_dense
 from helpers.tools import run_tool
+from xcit_dense.weights import read_checkpoint
 
 HEADS = ('atss', 'condinst', 'deformable_detr', 'dino', 'mask2former')
-SHORT = '--image-size', 64, '--batch-size', 2, '--workers', 0, '--no-fit'
+#: Smaller images have fewer tokens than DINO has queries.
+SIZE = '--image-size', 128
+SHORT = *SIZE, '--batch-size', 2, '--workers', 0, '--no-fit'
 
 
 def train(name, data, folder, *options):
@@ -20,21 +22,23 @@ def train(name, data, folder, *options):
 @pytest.mark.slow
 @pytest.mark.parametrize('name', HEADS)
 def test_every_tool_takes_a_detector_with_another_head(name, demo_data, tmp_path):
-    """Only the graph of ATSS can be exported; the others are refused before anything is written."""
+    """Only ATSS can be exported; the others are refused."""
     run = tmp_path / 'run'
     config = train(name, demo_data, run, '--epochs', 1)
-    done = run_tool('test', config, run, '--data-root', demo_data, '--work-dir', tmp_path / 'test', '--image-size', 64,
-                    '--report', tmp_path / 'report', '--tta')
+    lower = {'model.test_cfg.score_thr': 0.} if name in ('atss', 'condinst') else {}  # it has learned little
+    options = ('--cfg-options', *(f'{key}={value}' for key, value in lower.items())) if lower else ()
+    done = run_tool('test', config, run, '--data-root', demo_data, '--work-dir', tmp_path / 'test', *SIZE,
+                    '--report', tmp_path / 'report', '--tta', *options)
     assert 'coco/bbox_mAP' in done.stdout and (tmp_path / 'report/report.html').is_file()
     images = demo_data / 'val2017'
-    run_tool('predict', config, run, images, '--out', tmp_path / 'tiles', '--tile', 48, '--score-thr', 0.01)
+    run_tool('predict', config, run, images, '--out', tmp_path / 'tiles', '--tile', 48, '--score-thr', 0.01, *SIZE)
     assert isinstance(json.loads((tmp_path / 'tiles/results.json').read_text()), list)
-    objects = xcit_dense.load(run, threshold=0.)(sorted(images.iterdir())[0])
+    objects = xcit_dense.load(run, threshold=0., cfg_options=lower)(sorted(images.iterdir())[0])
     assert len(objects.boxes) > 0 and (objects.masks is None) == (name not in ('condinst', 'mask2former'))
     again = tmp_path / 'again'
     train(name, demo_data, again, '--iterations', 1, '--init-from', run)
-    assert torch.load(next(again.glob('iter_*.pth')), weights_only=False)['meta']['iter'] == 1
-    done = run_tool('export', config, run, tmp_path / 'model.onnx', '--image-size', 64, check=False)
+    assert read_checkpoint(again)['meta']['iter'] == 3  # an epoch
+    done = run_tool('export', config, run, tmp_path / 'model.onnx', *SIZE, check=False)
     assert done.returncode == (name != 'atss') and ('cannot be exported' in done.message) == (name != 'atss')
 
 
@@ -42,11 +46,11 @@ def test_every_tool_takes_a_detector_with_another_head(name, demo_data, tmp_path
 def test_every_tool_takes_a_segmentor_with_queries(demo_data, tmp_path):
     run, config = tmp_path / 'run', 'mask2former_xcit_n12_p16_small_seg'
     run_tool('train', config, '--data-root', demo_data, '--work-dir', run, *SHORT, '--iterations', 4)
-    done = run_tool('test', config, run, '--data-root', demo_data, '--work-dir', tmp_path / 'test', '--image-size', 64,
+    done = run_tool('test', config, run, '--data-root', demo_data, '--work-dir', tmp_path / 'test', *SIZE,
                     '--report', tmp_path / 'report')
     assert 'mIoU' in done.stdout and (tmp_path / 'report/report.html').is_file()
     images = demo_data / 'images/validation'
     run_tool('predict', config, run, images, '--out', tmp_path / 'maps', '--tile', 48)
     assert xcit_dense.load(run)(sorted(images.iterdir())[0]).labels.ndim == 2
-    done = run_tool('export', config, run, tmp_path / 'model.onnx', '--image-size', 64, check=False)
-    assert done.returncode == 1 and 'cannot be exported' in done.message
+    done = run_tool('export', config, run, tmp_path / 'model.onnx', *SIZE, check=False)
+    assert done.returncode == 1 and '--backbone exports only the backbone' in done.message
