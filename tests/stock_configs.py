@@ -22,7 +22,8 @@ from pathlib import Path
 
 from helpers.refusals import stock
 
-SIDE = 128
+#: Height and width of images; larger for models with more queries than such images have tokens.
+SIDE, MANY_QUERIES = 128, 300
 #: Why a config cannot run on any machine without more: a word of its error or path, and the reason.
 ABSENT = (
     (r'timm|fairscale|requirements/\w+.txt', 'needs a package that is not installed'),
@@ -152,6 +153,8 @@ def try_model(framework, scope, model):
     import torch
     from mmengine.logging import MessageHub
     from mmengine.registry import MODELS, init_default_scope
+    global SIDE
+    SIDE = 256 if model.get('num_queries', 0) > MANY_QUERIES else 128
     torch.manual_seed(0)
     torch.set_num_threads(1)
     os.chdir(stock(framework).parent)  # teachers are named by configs/...
