@@ -101,7 +101,7 @@ class DenseHead(nn.Module):
         """Return boxes (B, n, 4), scores (B, n), descending and `MISSING` where there is none, and labels (B, n)."""
         levels = [*zip(*self.head(maps), strict=True)]
         has_factors = len(levels[0]) > 2
-        found = [self._of_level(number, *level, limits) for number, level in enumerate(levels)]
+        found = [self._of_level(number, limits, *level) for number, level in enumerate(levels)]
         boxes, scores, labels = (torch.stack(parts, 1) for parts in zip(*found, strict=True))  # (B, levels, count)
         if self.by_level:
             marks = torch.arange(len(found))[:, None]
@@ -113,9 +113,8 @@ class DenseHead(nn.Module):
         scores, index = top(scores.flatten(1), min(self.limit, self.count * len(found)))
         return rows(boxes.flatten(1, 2), index), scores, labels.flatten(1).gather(1, index)
 
-    def _of_level(self, number, logits, deltas, *centerness_and_limits):
+    def _of_level(self, number, limits, logits, deltas, centerness=None):
         """Return the ``count`` best boxes of a level, with scores and labels."""
-        *centerness, limits = centerness_and_limits
         # as tensors: in onnxscript a graph's number cannot divide a tensor
         size = [torch.scalar_tensor(side, dtype=torch.int64) for side in logits.shape[2:]]
         logits = _by_anchor(logits, self.head.cls_out_channels)
@@ -128,8 +127,8 @@ class DenseHead(nn.Module):
         if self.smallest >= 0:
             sizes = boxes[..., 2:] - boxes[..., :2]
             scores = torch.where((sizes > self.smallest).all(-1), scores, MISSING)
-        if centerness:  # mmdet compares scores with the threshold before it multiplies them
-            factors = _by_anchor(centerness[0], 1).sigmoid().flatten(1).gather(1, place)
+        if centerness is not None:  # mmdet compares scores with the threshold before it multiplies them
+            factors = _by_anchor(centerness, 1).sigmoid().flatten(1).gather(1, place)
             scores = torch.where(scores > self.score_threshold, scores * factors, MISSING)
         return boxes, scores, index % classes
 
