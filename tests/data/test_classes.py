@@ -109,3 +109,16 @@ def test_classes_that_a_run_wrote_into_its_config_are_out_of_the_data(colours, i
     dataset = dict(type='CocoDataset', metainfo=dict(classes=NAMES, palette=colours))
     cfg = Config(dict(classes_from_data=True, train_dataloader=dict(dataset=dataset)))
     assert ('the config sets classes' in explicit_classes(cfg)) != is_found
+
+
+def test_classes_of_heads_with_queries():
+    """Mask2Former counts things, and its loss weighs 'no object' too; of panoptic data the counts stay."""
+    cfg = load_config('mask2former_xcit_n12_p16_small')
+    set_classes(cfg, 'abc')
+    head, fusion = cfg.model.panoptic_head, cfg.model.panoptic_fusion_head
+    assert head.num_things_classes == fusion.num_things_classes == 3 and 'num_classes' not in head
+    assert head.loss_cls.class_weight == [1., 1., 1., 0.1]
+    cfg = load_config('mask2former_xcit_n12_p16_small_seg')
+    set_classes(cfg, 'ab')
+    assert cfg.model.decode_head.num_classes == 2 and cfg.model.decode_head.loss_cls.class_weight == [1., 1., 0.1]
+    assert not [*heads_of_classes(dict(head, num_stuff_classes=2))]
