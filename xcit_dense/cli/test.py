@@ -60,15 +60,14 @@ def _run(args):
     from ..report.hooks import ReportHook
     from ..train.runner import build_runner
     from ..weights import fetch, read_checkpoint
-    judged = '--knn' if args.knn else None
     if Path(args.checkpoint).is_dir():
         args.checkpoint = str(fetch(args.checkpoint))  # so that everything names the file
     exported = is_exported(args.checkpoint)
-    _check_options(args, exported, judged)
+    _check_options(args, exported)
     settings = Settings(args.image_size, batch_size=args.batch_size, workers=args.workers)
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.work_dir,
                       data_dir=folder_of_training(args.checkpoint), tested=True, pretrained=False, settings=settings)
-    testing.check_labelled(cfg, args.config, judged)
+    testing.check_labelled(cfg, args.config, args.knn)
     file = open_exported(args.checkpoint, args.runtime) if exported else None
     if exported:
         check_task(cfg, file, args.checkpoint)
@@ -78,9 +77,9 @@ def _run(args):
     if (args.size, args.crop_ratio) != (None, None):
         testing.set_test_size(cfg, args.size, args.crop_ratio)
     set_run_options(cfg, args)
-    loaders = testing.READ if judged else ('test_dataloader', )
+    loaders = testing.READ if args.knn else ('test_dataloader', )
     _check_data(cfg, loaders)
-    if judged:
+    if args.knn:
         check_learned_alike(cfg)
     # this reads the file once more, so a download is read only if it is needed
     needed = cfg.get('classes_from_data') or classified_data(cfg)
@@ -90,15 +89,15 @@ def _run(args):
     if not (args.size or args.image_size or args.crop_ratio):
         compare_test_size(cfg, checkpoint, args.checkpoint)
     # features have no classes: those of the data are learned
-    checkpoint = checkpoint if needed and not judged else None
+    checkpoint = checkpoint if needed and not args.knn else None
     take_classes(cfg, checkpoint, args.checkpoint, loaders=loaders)
     warn_of_other_classes(cfg, checkpoint, args.checkpoint)
     if exported:
         compare_with_config(cfg, file, args.checkpoint, sizes=not args.image_size)
     del checkpoint, file  # the model opens it again
-    _set_options(cfg, args, exported, judged)
+    _set_options(cfg, args, exported)
     runner = build_runner(cfg)
-    if judged:
+    if args.knn:
         from ..ssl.probes import load_features  # needs mmpretrain
         load_features(runner, args.checkpoint)
     try:
@@ -110,11 +109,11 @@ def _run(args):
     _check_minima(metrics, args.at_least)
 
 
-def _check_options(args, exported, judged):
+def _check_options(args, exported):
     """Raise `ConfigError` for options that exclude each other."""
     for wrong, reason in (
             (args.runtime and not exported, '--runtime is only for exported files (.onnx); a checkpoint runs in torch'),
-            (exported and (args.tta or judged or args.dtype != 'float32' or args.launcher != 'none'),
+            (exported and (args.tta or args.knn or args.dtype != 'float32' or args.launcher != 'none'),
              '--tta, --knn, --dtype, --amp and --launcher are only for checkpoints: an exported file (.onnx) '
              'has a fixed type, may have a fixed image size, outputs no features and runs in one process'),
             (args.image_size and args.size,
@@ -142,7 +141,7 @@ def _check_data(cfg, loaders):
     check_before_test(cfg, loaders)
 
 
-def _set_options(cfg, args, exported, judged):
+def _set_options(cfg, args, exported):
     """Put what is tested, and what is written of it, into the config."""
     from ..config import options, testing
     from ..config.tasks import task_of
@@ -152,7 +151,7 @@ def _set_options(cfg, args, exported, judged):
     if show_dir:
         options.set_show_dir(cfg, show_dir, args.overwrite)
     if report is not None:
-        folder = Path(report or Path(cfg.work_dir, 'report' + (judged or '').replace('--', '_')))
+        folder = Path(report or Path(cfg.work_dir, 'report_knn' if args.knn else 'report'))
         options.add_hook(cfg, 'ReportHook', out_dir=str(folder.absolute()), overwrite=args.overwrite)
     if exported:
         cfg.model, cfg.load_from = dict(type='ExportedModel', file=args.checkpoint, runtime=args.runtime), None

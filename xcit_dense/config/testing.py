@@ -85,25 +85,25 @@ def is_side(value) -> bool:
     return isinstance(value, int) and value > 0
 
 
-def check_labelled(cfg: Config, name, option: str = None):
+def check_labelled(cfg: Config, name, knn: int = None):
     """Check that a config to test has labels and, to judge features of whole images, that it is of a classifier.
 
     Args:
         cfg: The config.
         name: Its name, for the error.
-        option: ``--knn`` if features are judged.
+        knn: The value of ``--knn``, if features are judged.
 
     Raises:
         ConfigError: It has not, or is not.
     """
     kind = type_name(((cfg.get('model') or {}).get('backbone') or {}).get('type')) or 'unknown'
     if learns_without_labels(cfg):
-        raise ConfigError(f'{option or "a test"} needs labelled images, and {name} is a config for images without '
-                          'labels: give the config of a classifier, such as xcit_s12_p16_custom, with '
+        raise ConfigError(f'{"--knn" if knn else "a test"} needs labelled images, and {name} is a config for images '
+                          'without labels: give the config of a classifier, such as xcit_s12_p16_custom, with '
                           f'model.backbone.arch={cfg.model.backbone.get("arch")}'
-                          f'{"" if option else ", and --knn"}')
-    if option and (kind != 'XCiTClassifier' or not cfg.get(LOADERS[0])):
-        raise ConfigError(f'{option} needs the config of a classifier (XCiTClassifier) with training images, such as '
+                          f'{"" if knn else ", and --knn"}')
+    if knn and (kind != 'XCiTClassifier' or not cfg.get(LOADERS[0])):
+        raise ConfigError('--knn needs the config of a classifier (XCiTClassifier) with training images, such as '
                           f'xcit_s12_p16_custom: it learns from features of whole images. {name} has the backbone '
                           f'{kind}' + ('' if cfg.get(LOADERS[0]) else f' and no {LOADERS[0]}'))
 
@@ -112,16 +112,12 @@ def set_knn(cfg: Config, k: int):
     """Test with a vote of the ``k`` nearest training images, as ``--knn`` asks."""
     pipeline = datasets(cfg, LOADERS[2:])[0]['pipeline']
     loader = _loader(cfg, pipeline, cfg[LOADERS[2]].get('batch_size'))
-    _judge(cfg, 'KNNHead', 'KNNHook', loader=loader, k=k)
-
-
-def _judge(cfg, head, hook, **options):
     model = cfg.model
     backbone = dict(model.backbone, num_classes=0, drop_path_rate=0., init_cfg=None)
-    head = dict(type=head, num_classes=outputs_of(model) or 1000)  # the default of the backbone
+    head = dict(type='KNNHead', num_classes=outputs_of(model) or 1000)  # the default of the backbone
     cfg.model = ConfigDict(type='ImageClassifier', data_preprocessor=model.get('data_preprocessor'), backbone=backbone,
                            head=head)
-    add_hook(cfg, hook, **options)
+    add_hook(cfg, 'KNNHook', loader=loader, k=k)
 
 
 def _loader(cfg, pipeline, batch_size):
