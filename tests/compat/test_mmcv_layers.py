@@ -102,6 +102,26 @@ def test_deformable_convolution_and_its_gradients(geometry):
                                     fast_mode=True)
 
 
+def test_offsets_of_a_larger_level_are_read_from_the_start_of_their_memory():
+    """As DyHead asks for: its offsets are of a level that is twice as large as the map."""
+    geometry = GEOMETRY[0]
+    maps, offset, mask, weight, bias = (one.detach() for one in convolution_inputs(*geometry))
+    both = torch.randn(2, 18, 9, 9, dtype=torch.float64)  # offsets and factors are parts of one tensor, as in DyHead
+    used = [torch.stack([image.flatten()[:one[0].numel()].view_as(one[0]) for image in part])
+            for one, part in ((offset, both[:, :12]), (mask, both[:, 12:]))]
+    wanted, got = [one.clone().requires_grad_() for one in used], both.clone().requires_grad_()
+    large = modulated_deform_conv2d(maps, got[:, :12], got[:, 12:], weight, bias, *geometry)
+    small = modulated_deform_conv2d(maps, *wanted, weight, bias, *geometry)
+    torch.testing.assert_close(large, small, rtol=0, atol=0)
+    large.square().sum().backward()
+    small.square().sum().backward()
+    for part, one in zip((got.grad[:, :12], got.grad[:, 12:]), wanted, strict=True):
+        for image, gradient in zip(part, one.grad, strict=True):
+            flat = image.flatten()
+            torch.testing.assert_close(flat[:gradient.numel()], gradient.flatten())
+            assert not flat[gradient.numel():].any()
+
+
 def test_deformable_convolution_of_half_types():
     maps, offset, mask, weight, bias = (one.detach() for one in convolution_inputs(*GEOMETRY[0]))
     rounded = [one.bfloat16().requires_grad_() for one in (maps, offset, mask, weight, bias)]

@@ -3,6 +3,8 @@
 Names and arguments are those of mmcv's compiled module; outputs and gradients are written in place, as there. Half
 types are computed in float32. Most gradients are those of the forward pass, done again.
 """
+import math
+
 import torch
 import torch.nn.functional as F
 
@@ -50,22 +52,33 @@ def _deform(*words, kW, kH, dW, dH, padW, padH, dilationW, dilationH, group, def
 
 def modulated_deform_conv_forward(input, weight, bias, ones, offset, mask, output, columns, **kwargs):
     """Write the deformable convolution with a factor for each sample, mask, into ``output`` (Zhu et al. 2019)."""
-    output.copy_(_modulate([input, weight, offset, mask, bias], **kwargs))
+    output.copy_(_modulate(output.shape[2:], [input, weight, offset, mask, bias], **kwargs))
 
 
 def modulated_deform_conv_backward(input, weight, bias, ones, offset, mask, columns, grad_input, grad_weight, grad_bias,
                                    grad_offset, grad_mask, grad_output, **kwargs):
     """Add the gradients of all five inputs."""
-    _modulate([input, weight, offset, mask, bias], [grad_input, grad_weight, grad_offset, grad_mask, grad_bias],
-              grad_output, **kwargs)
+    _modulate(grad_output.shape[2:], [input, weight, offset, mask, bias],
+              [grad_input, grad_weight, grad_offset, grad_mask, grad_bias], grad_output, **kwargs)
 
 
-def _modulate(inputs, grads=(), grad_output=None, *, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h,
-              dilation_w, group, deformable_group, with_bias):
+def _modulate(size, inputs, grads=(), grad_output=None, *, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w,
+              dilation_h, dilation_w, group, deformable_group, with_bias):
     if not with_bias:
         inputs[4], grads = None, [*grads[:4], None]
+    inputs[2:4] = (_first(one, size) for one in inputs[2:4])
+    grads = [*grads[:2], *(_first(one, size) for one in grads[2:4]), *grads[4:]]
     return _convolve(inputs, grads, grad_output, geometry=(
         stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, group, deformable_group))
+
+
+def _first(one, size):
+    """Return offsets or factors for an output of this height and width.
+
+    Those of DyHead are of a larger level. mmcv reads them from the start of each image's memory.
+    """
+    used = one.shape[1] * math.prod(size)
+    return one.view(len(one), -1)[:, :used].view(len(one), -1, *size) if one[0].numel() > used else one
 
 
 def _convolve(inputs, grads=(), grad_output=None, *, geometry):
