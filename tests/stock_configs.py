@@ -27,8 +27,9 @@ SIDE, MANY_QUERIES = 128, 300
 #: Why a config cannot run on any machine without more: a word of its error or path, and the reason.
 ABSENT = (
     (r'timm|fairscale|requirements/\w+.txt', 'needs a package that is not installed'),
-    (r'huggingface|bert-base', 'needs weights of a text model from the network'),
-    (r'No such file|does not exist', 'names a file that is not there'))
+    (r'huggingface|bert-base|URLError', 'reads weights from the network while it is built'),
+    (r'No such file|does not exist', 'names a file that is not there'),
+    (r'Please train `detector` and `reid`', 'is not trained: mmdet trains the parts of this tracker by themselves'))
 
 
 def find(framework, pattern=''):
@@ -133,6 +134,8 @@ def batches(framework, cfg):
     if framework == 'mmseg':
         return segmentation_batch(cfg), segmentation_batch(cfg, 1)
     from mmdet.testing import demo_track_inputs
+    if kind in ('ByteTrack', 'OCSORT'):  # detectors in training, trackers in prediction
+        return detection_batch(cfg), demo_track_inputs(image_shapes=(3, SIDE, SIDE), num_frames=1)
     if kind in ('QDTrack', 'MaskTrackRCNN', 'Mask2FormerVideo'):
         masks = kind != 'QDTrack'
         shape = dict(batch_size=1, image_shapes=(3, SIDE, SIDE), num_classes=1 + masks)
@@ -171,7 +174,8 @@ def try_model(framework, scope, model):
         train, predict = batches(framework, model)
         step = 'train'
         net.train()
-        MessageHub.get_current_instance().update_info('epoch', 0)  # some heads ask in which epoch they are
+        for count in ('epoch', 'iter'):  # some heads ask for them
+            MessageHub.get_current_instance().update_info(count, 0)
         loss, _ = net.parse_losses(net(**net.data_preprocessor(train, True), mode='loss'))
         if loss.requires_grad:
             loss.backward()
