@@ -1,4 +1,10 @@
 """Put XCiT in the place of the backbone of a config of mmdet or mmsegmentation: a config with the lines to change."""
+import os
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+from ..errors import OutputError
 from .common import Parser, run_tool
 
 
@@ -15,10 +21,16 @@ def main(argv=None):
 
 
 def _run(args):
+    from .._utils.files import atomic_write
     from ..config.adapt import adapt
-    text = adapt(args.config, args.arch)
-    if args.out is None:
+    path = args.out and Path(args.out).expanduser()
+    if path and os.path.lexists(path):
+        raise OutputError(f'{path} already exists: give another name')
+    with redirect_stdout(sys.stderr):  # findings, as the config may be piped into a file
+        text = adapt(args.config, args.arch)
+    if not path:
         print(text, end='')
-    else:
-        with open(args.out, 'x') as file:  # never over another config
-            file.write(text)
+        return
+    with atomic_write(path) as part:
+        part.write_text(text)
+    print(f'wrote {path}. Pass it to train as CONFIG')

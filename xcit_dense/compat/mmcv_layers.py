@@ -67,7 +67,6 @@ def _modulate(size, inputs, grads=(), grad_output=None, *, kernel_h, kernel_w, s
     if not with_bias:
         inputs[4], grads = None, [*grads[:4], None]
     inputs[2:4] = (_first(one, size) for one in inputs[2:4])
-    grads = [*grads[:2], *(_first(one, size) for one in grads[2:4]), *grads[4:]]
     return _convolve(inputs, grads, grad_output, geometry=(
         stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, group, deformable_group))
 
@@ -78,7 +77,7 @@ def _first(one, size):
     Those of DyHead are of a larger level. mmcv reads them from the start of each image's memory.
     """
     used = one.shape[1] * math.prod(size)
-    return one.view(len(one), -1)[:, :used].view(len(one), -1, *size) if one[0].numel() > used else one
+    return one.flatten(1)[:, :used].unflatten(1, (-1, *size)) if one[0].numel() > used else one
 
 
 def _convolve(inputs, grads=(), grad_output=None, *, geometry):
@@ -94,6 +93,8 @@ def _convolve(inputs, grads=(), grad_output=None, *, geometry):
         *(single(one).to(device) for one in (grad_output, *inputs)), *geometry, masked)
     for grad, one in zip(grads, found, strict=True):
         if grad is not None:
+            if one.shape != grad.shape:  # of offsets whose rest was not read
+                one = F.pad(one.flatten(1), (0, grad[0].numel() - one[0].numel())).view(grad.shape)
             grad += one.to(grad.device)
 
 
