@@ -24,7 +24,7 @@ from helpers.refusals import stock
 
 #: Height and width of images; larger for models with more queries than such images have tokens.
 SIDE, MANY_QUERIES = 128, 300
-#: Why a config cannot run on any machine without more: a word of its error or path, and the reason.
+#: Why a config cannot run on any machine without more: a pattern of its error, and the reason.
 ABSENT = (
     (r'timm|fairscale|requirements/\w+.txt', 'needs a package that is not installed'),
     (r'huggingface|bert-base|URLError', 'reads weights from the network while it is built'),
@@ -256,8 +256,8 @@ def survey(found, processes=2, progress=lambda text: None):
     return results
 
 
-def reason(name, result):
-    """Return in a few words why a config did not run, or None if the fault is neither data nor a missing file."""
+def reason(result):
+    """Return in a few words what an error says is absent, or None."""
     return next((why for word, why in ABSENT if re.search(word, result['error'])), None)
 
 
@@ -285,7 +285,7 @@ def main():
         args.out.write_text(json.dumps(results, indent=1, sort_keys=True))
     for framework in args.frameworks:
         of = {name: result for name, result in results.items() if name.startswith(framework)}
-        absent = Counter(filter(None, (reason(name, result) for name, result in of.items())))
+        absent = Counter(filter(None, map(reason, of.values())))
         done = sum(result['step'] == 'done' for result in of.values())
         print(f'{framework}: {done} of {len(of)} build, train and predict; {dict(absent)}; '
               f'{100 * done / max(len(of) - sum(absent.values()), 1):.1f} % of the rest')

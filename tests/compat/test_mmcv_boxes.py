@@ -49,6 +49,8 @@ def test_nms_at_its_limits():
     dets, kept = nms(torch.zeros(0, 4), torch.zeros(0), iou_threshold=0.5)
     assert dets.shape == (0, 5) and kept.shape == (0, ) and kept.dtype == torch.int64
     assert nms(pair, scores, iou_threshold=0.5, score_threshold=0.85)[1].tolist() == [0]
+    if STAND_IN:
+        assert nms(pair.half(), scores.half(), iou_threshold=0.3)[1].tolist() == [0]
 
 
 def plain_roi_align(features, rois, size, scale, ratio, aligned):
@@ -167,7 +169,8 @@ def samples(maps, roi, size, ratio, shift, least, moves=None):
     """Yield bin and samples (C, count) of a RoI on maps at a quarter of the image."""
     image, x1, y1, x2, y2 = roi
     height, width = (max((high - low) / 4, least) for low, high in ((y1, y2), (x1, x2)))
-    rows, columns = (ratio or math.ceil(side / bins) for side, bins in ((height, size[0]), (width, size[1])))
+    rows, columns = (ratio if ratio > 0 else math.ceil(side / bins)
+                     for side, bins in zip((height, width), size, strict=True))
     for i, j in product(*map(range, size)):
         move = (0, 0) if moves is None else (moves[1, i, j].item() * height, moves[0, i, j].item() * width)
         places = [(y1 / 4 - shift + move[0] + (i + (row + 0.5) / rows) * height / size[0],
@@ -176,7 +179,7 @@ def samples(maps, roi, size, ratio, shift, least, moves=None):
         yield (i, j), torch.stack([at(maps[int(image)], *place) for place in places], 1)
 
 
-@pytest.mark.parametrize('ratio, aligned', ((0, True), (2, False)))
+@pytest.mark.parametrize('ratio, aligned', ((-1, True), (2, False)))
 def test_roi_align_with_the_largest_sample(ratio, aligned):
     maps = torch.randn(2, 3, 10, 12, dtype=torch.float64, requires_grad=True)
     got = roi_align(maps, ROIS.double(), (2, 3), 0.25, ratio, 'max', aligned)
@@ -219,4 +222,12 @@ def test_deformable_roi_pooling_moves_each_bin(ratio):
     for inputs in ((maps, moves), (maps, )):
         assert torch.autograd.gradcheck(lambda one, move=None: deform_roi_pool(
             one, ROIS.double(), move, (2, 3), 0.25, ratio, 0.1), inputs, fast_mode=True)
-    assert deform_roi_pool(maps, ROIS[:0].double(), None, (2, 3)).shape == (0, 3, 2, 3)
+
+
+@pytest.mark.parametrize('pool', (roi_pool, lambda maps, rois, size: deform_roi_pool(maps, rois, None, size)))
+def test_pooling_of_no_regions(pool):
+    maps = torch.randn(2, 3, 10, 12, requires_grad=True)
+    pooled = pool(maps, torch.zeros(0, 5), (2, 3))
+    assert pooled.shape == (0, 3, 2, 3)
+    pooled.sum().backward()
+    assert maps.grad.abs().max() == 0

@@ -4,7 +4,7 @@ import pytest
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
-from stock_configs import try_model
+from stock_configs import run
 
 from helpers.refusals import stock
 from helpers.tools import run_tool
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not stock('mmdet').is_dir(),
 #: Ten of each framework, one for each kind of head.
 STOCK = [f'mmdet::{name}.py' for name in (
     'faster_rcnn/faster-rcnn_r50_fpn_1x_coco', 'cascade_rcnn/cascade-mask-rcnn_r50_fpn_1x_coco',
-    'retinanet/retinanet_r50_fpn_1x_coco', 'fcos/fcos_r50-caffe_fpn_gn-head_1x_coco', 'tood/tood_r50_fpn_1x_coco',
+    'dyhead/atss_r50_fpn_dyhead_1x_coco', 'fcos/fcos_r50-caffe_fpn_gn-head_1x_coco', 'tood/tood_r50_fpn_1x_coco',
     'yolox/yolox_s_8xb8-300e_coco', 'rtmdet/rtmdet-ins_tiny_8xb32-300e_coco',
     'deformable_detr/deformable-detr_r50_16xb2-50e_coco', 'ddq/ddq-detr-4scale_r50_8xb2-12e_coco',
     'mask2former/mask2former_swin-t-p4-w7-224_8xb2-lsj-50e_coco')] + [f'mmseg::{name}.py' for name in (
@@ -25,7 +25,7 @@ STOCK = [f'mmdet::{name}.py' for name in (
         'deeplabv3plus/deeplabv3plus_r50-d8_4xb4-80k_ade20k-512x512', 'pspnet/pspnet_r50-d8_4xb4-80k_ade20k-512x512',
         'segformer/segformer_mit-b0_8xb2-160k_ade20k-512x512', 'ocrnet/ocrnet_hr18_4xb4-80k_ade20k-512x512',
         'knet/knet-s3_r50-d8_upernet_8xb2-adamw-80k_ade20k-512x512', 'psanet/psanet_r50-d8_4xb4-80k_ade20k-512x512',
-        'convnext/convnext-tiny_upernet_8xb2-amp-160k_ade20k-512x512',
+        'beit/beit-base_upernet_8xb2-160k_ade20k-640x640',
         'mask2former/mask2former_swin-t_8xb2-160k_ade20k-512x512')]
 
 
@@ -41,8 +41,9 @@ def adapted(name, arch='nano_12_p16'):
 def test_a_stock_config_trains_and_predicts_with_xcit(name):
     cfg = adapted(name)
     assert cfg.model.backbone.type == 'XCiT'
-    result = try_model(name[:5], cfg.default_scope, cfg.model)
+    (_, result), = run({name: (name[:5], cfg.default_scope, cfg.model)})
     assert result['step'] == 'done', result['error']
+    assert rates(cfg)
 
 
 def rates(cfg):
@@ -61,7 +62,9 @@ def test_rates_of_a_config_with_sgd_are_those_of_the_authors():
     found = rates(cfg)
     assert found['backbone.blocks.3.norm1.weight'] == (6e-5, 0)
     assert found['backbone.blocks.3.attn.qkv.weight'] == found['decode_head.conv_seg.weight'] == (6e-5, 0.01)
-    assert cfg.param_scheduler[0].eta_min == pytest.approx(1e-4 * 6e-5 / 0.01)
+    warm_up, decay = cfg.param_scheduler
+    assert (warm_up.type, warm_up.end) == ('LinearLR', 1500)
+    assert decay.eta_min == pytest.approx(1e-4 * 6e-5 / 0.01)
     assert cfg.model.backbone.out_strides is None  # the ResNet's are 4, 8, 8, 8
 
 
@@ -84,10 +87,58 @@ def test_images_are_normalised_as_for_the_weights():
     assert cfg.optim_wrapper.optimizer.lr == 4e-4  # of 64 images a step
 
 
+def changed(tmp_path, base, **changes):
+    """Return the adapted config of one with these top-level changes, as text."""
+    config = tmp_path / 'own.py'
+    config.write_text(f'_base_ = {base!r}\n' + ''.join(f'{key} = {value!r}\n' for key, value in changes.items()))
+    return adapt(config, 'nano_12_p16')
+
+
+def test_the_rest_of_an_optimizer_wrapper_stays(tmp_path):
+    """Of rates by layer, which the old backbone had, the new config says that they are left out."""
+    wrapper = dict(type='AmpOptimWrapper', loss_scale=512., dtype='bfloat16', accumulative_counts=2,
+                   constructor='LayerDecayOptimizerConstructor',
+                   paramwise_cfg=dict(decay_rate=0.9, num_layers=12, bypass_duplicate=True,
+                                      custom_keys=dict(norm=dict(lr_mult=0.5), head=dict(lr_mult=10.))))
+    base = 'mmseg::fcn/fcn_r18-d8_4xb2-80k_cityscapes-512x1024.py'
+    text = changed(tmp_path, base, optim_wrapper=wrapper)
+    cfg = Config.fromstring(text, '.py')
+    assert {key: cfg.optim_wrapper[key] for key in ('type', 'loss_scale', 'dtype', 'accumulative_counts')} == {
+        key: wrapper[key] for key in ('type', 'loss_scale', 'dtype', 'accumulative_counts')}
+    assert isinstance(cfg.optim_wrapper.loss_scale, float)  # mmengine takes no int
+    assert cfg.optim_wrapper.paramwise_cfg == dict(bypass_duplicate=True, custom_keys=dict(
+        norm=dict(lr_mult=0.5, decay_mult=0.), head=dict(lr_mult=10.)))
+    assert 'LayerDecayOptimizerConstructor, with rates for the old backbone, is left out' in text
+
+
+def test_images_of_four_channels_keep_their_normalisation(tmp_path):
+    model = dict(backbone=dict(in_channels=4), data_preprocessor=dict(mean=[1.] * 4, std=[2.] * 4, bgr_to_rgb=False))
+    cfg = Config.fromstring(changed(tmp_path, 'mmseg::fcn/fcn_r18-d8_4xb2-80k_cityscapes-512x1024.py', model=model),
+                            '.py')
+    assert cfg.model.backbone.in_channels == 4 and cfg.model.data_preprocessor.mean == [1.] * 4
+
+
+def test_only_what_takes_the_maps_gets_their_channels():
+    """The second neck takes those of the first, which are as many as a level of the ResNet had."""
+    fpn, dyhead = adapted(STOCK[2]).model.neck
+    assert fpn.in_channels == [128] * 4 and dyhead.in_channels == fpn.out_channels == 256
+
+
+def test_the_config_is_written_but_never_over_another(tmp_path):
+    out = tmp_path / 'new/mine.py'
+    run_tool('adapt', 'maskrcnn_xcit_n12_p16_small', '--arch', 'nano_12_p8', '--out', out)
+    assert Config.fromfile(out).model.backbone.arch == 'nano_12_p8'
+    before = out.read_text()
+    done = run_tool('adapt', 'maskrcnn_xcit_n12_p16_small', '--out', out, check=False)
+    assert done.returncode == 1 and 'mine.py already exists: give another name' in done.message
+    assert out.read_text() == before
+
+
 @pytest.mark.parametrize('name, words', (
     ('mmdet::atss/gone.py', 'there is no config atss/gone.py in the installed mmdet'),
     ('mmdet::bytetrack/bytetrack_yolox_x_8xb4-amp-80e_crowdhuman-mot17halftrain_test-mot17halfval.py',
      'ByteTrack has no backbone that XCiT could replace'),
+    ('mmseg::bisenetv1/bisenetv1_r18-d32_4xb4-160k_cityscapes-1024x1024.py', 'model.decode_head.in_index=2'),
     pytest.param('mmdet::faster_rcnn/faster-rcnn_r50-caffe-c4_ms-1x_coco.py', 'its backbone the model does not run',
                  marks=pytest.mark.slow)))
 def test_what_cannot_be_adapted(name, words):

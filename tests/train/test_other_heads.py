@@ -31,8 +31,10 @@ def test_every_tool_takes_a_detector_with_another_head(name, demo_data, tmp_path
                     '--report', tmp_path / 'report', '--tta', *options)
     assert 'coco/bbox_mAP' in done.stdout and (tmp_path / 'report/report.html').is_file()
     images = demo_data / 'val2017'
-    run_tool('predict', config, run, images, '--out', tmp_path / 'tiles', '--tile', 48, '--score-thr', 0.01, *SIZE)
-    assert isinstance(json.loads((tmp_path / 'tiles/results.json').read_text()), list)
+    run_tool('predict', config, run, images, '--out', tmp_path / 'tiles', '--tile', 48, '--score-thr', 0.001,
+             *SIZE, *options)
+    found = json.loads((tmp_path / 'tiles/results.json').read_text())
+    assert len({one['image_id'] for one in found}) == len([*images.iterdir()])
     objects = xcit_dense.load(run, threshold=0., cfg_options=lower)(sorted(images.iterdir())[0])
     assert len(objects.boxes) > 0 and (objects.masks is None) == (name not in ('condinst', 'mask2former'))
     again = tmp_path / 'again'

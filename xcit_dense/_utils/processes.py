@@ -12,8 +12,8 @@ from ..errors import XCiTDenseError
 
 #: By launcher, the environment variable that holds the rank of this process.
 _RANKS = dict(pytorch='RANK', slurm='SLURM_PROCID', mpi='OMPI_COMM_WORLD_RANK')
-#: The iterators of data loaders that started workers.
-_STARTED = WeakSet()
+#: The iterators of data loaders that started workers, and the workers, which may outlive them.
+_STARTED, _WORKERS = WeakSet(), WeakSet()
 
 
 def is_first_process(launcher: str = None) -> bool:
@@ -72,11 +72,12 @@ def note_workers(iterator):
     """Note an iterator of a data loader, so that `end_workers` ends its workers; one without workers is ignored."""
     if hasattr(iterator, '_shutdown_workers'):
         _STARTED.add(iterator)
+        _WORKERS.update(iterator._workers)
 
 
 def end_workers():
     """End the workers of all data loaders, stuck ones too: garbage collection of a loader waits for each worker."""
     for iterator in _STARTED:
         iterator._shutdown_workers()
-        for worker in iterator._workers:
-            worker.kill()
+    for worker in _WORKERS:
+        worker.kill()

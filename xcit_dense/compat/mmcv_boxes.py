@@ -16,6 +16,7 @@ def nms(boxes, scores, iou_threshold, offset):
         iou_threshold: A box is dropped if its IoU with a better one is above this.
         offset: 0, or 1 for boxes whose width is x2 - x1 + 1.
     """
+    boxes = single(boxes)
     if offset:  # moving the corner by one gives the same width, and the same overlaps
         boxes = boxes + boxes.new_tensor([0, 0, offset, offset])
     return torch.ops.torchvision.nms(boxes, scores.to(boxes.dtype), iou_threshold)
@@ -115,7 +116,7 @@ def _points(rois, height, width, scale, ratio, shift, least=0.):
         axes = []
         for low, high, bins in ((x1, x2, width), (y1, y2, height)):
             side = max((high - low) * scale, least)
-            count = ratio or max(math.ceil(side / bins), 1)
+            count = ratio if ratio > 0 else max(math.ceil(side / bins), 1)
             steps = (torch.arange(bins * count, **kind) + 0.5) / (bins * count)
             axes.append((low * scale - shift + side * steps).view(bins, count))
         x, y = torch.broadcast_tensors(axes[0][None, :, None], axes[1][:, None, :, None])
@@ -142,6 +143,8 @@ def deform_roi_pool_forward(input, rois, offset, output, **kwargs):
 
 def deform_roi_pool_backward(grad_output, input, rois, offset, grad_input, grad_offset, **kwargs):
     """Add the gradients of input and offset."""
+    if not len(rois):
+        return
     moved = offset.numel() > 0
     add_gradients([grad_input, grad_offset][:1 + moved], lambda *inputs: _deform_roi_pool(rois, *inputs, **kwargs),
                   [input, offset][:1 + moved], grad_output)
@@ -176,7 +179,8 @@ def roi_pool_forward(input, rois, output, argmax, pooled_height, pooled_width, s
     empty = ((x2 <= x1) | (y2 <= y1) | (end <= corner).any(1)[:, None, None])[:, None]
     for into, found, nothing in zip(
             (output, argmax), torch.ops.torchvision.roi_pool(single(input), boxes, 1., 1, 1), (0, -1), strict=True):
-        into.copy_(found.view(*x1.shape, -1).permute(0, 3, 1, 2).masked_fill(empty, nothing))  # each bin was a RoI
+        found = found.view(*x1.shape, input.shape[1])  # each bin was a RoI
+        into.copy_(found.permute(0, 3, 1, 2).masked_fill(empty, nothing))
 
 
 def roi_pool_backward(grad_output, rois, argmax, grad_input, pooled_height, pooled_width, spatial_scale):

@@ -122,12 +122,17 @@ def set_classes(cfg: Config, classes, **metainfo):
 
 def class_count(head):
     """Return the number of classes in the config of a head, or None."""
-    return head.get('num_things_classes', head.get('num_classes'))
+    return head.get(count_key(head))
+
+
+def count_key(head) -> str:
+    """Return the key of `class_count`."""
+    return 'num_things_classes' if 'num_things_classes' in head else 'num_classes'
 
 
 def set_class_count(head, count: int):
     """Set the number of classes of a head, and as many weights in a loss that also weighs 'no object'."""
-    before, head['num_things_classes' if 'num_things_classes' in head else 'num_classes'] = class_count(head), count
+    before, head[count_key(head)] = class_count(head), count
     for part in dicts_in(head):
         weights = part.get('class_weight')
         if isinstance(weights, (list, tuple)) and len(weights) == (before or 0) + 1 and len({*weights[:-1]}) == 1:
@@ -147,7 +152,7 @@ def heads_of_classes(node, key=''):
         is_classifier = name == _CLASSIFIER and node.get('num_classes') != 0  # without a head of its own
         if not is_classifier and (key.endswith(_OTHER_CLASSES) or name in _OTHER_CLASSES_TYPES):
             return
-        has_things_only = 'num_things_classes' in node and not node.get('num_stuff_classes')
+        has_things_only = 'num_things_classes' in node and node.get('num_stuff_classes') == 0
         if 'num_classes' in node or has_things_only or is_classifier:
             yield node
     for key, value in node.items() if isinstance(node, dict) else [(key, value) for value in node]:

@@ -204,8 +204,7 @@ def metadata_of(predictor, cfg, task: str, config, checkpoint) -> dict:
         numbers=list(map(int, classes.numbers)), mean=before.mean.flatten().tolist(), std=before.std.flatten().tolist(),
         resize=resize_rule(cfg), turns=turns_images(test_dataset(cfg)),
         pad_divisor=before.pad_divisor, pad_value=before.pad_value,
-        mask_threshold=(model.test_cfg.get('rcnn', {}).get('mask_thr_binary')
-                        if getattr(model, 'with_mask', False) else None),
+        mask_threshold=model.test_cfg.rcnn.mask_thr_binary if getattr(model, 'with_mask', False) else None,
         checkpoint=Path(checkpoint).name, versions=_versions(), words=words)
     return dict({key: json.dumps(value) for key, value in values.items()}, xcit_dense=FORMAT, task=task,
                 config=str(config), checkpoint_sha256=hash_of(checkpoint))

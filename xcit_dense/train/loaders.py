@@ -10,7 +10,6 @@ import ctypes
 import signal
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from multiprocessing import active_children
 
 import torch
 from mmengine.dist import get_dist_info
@@ -112,16 +111,8 @@ def bind_workers(loader: DataLoader):
     """
     loader.worker_init_fn = partial(_start_worker, loader.worker_init_fn)
     loader._get_iterator = partial(_with_signals_waiting, loader._get_iterator)
-    atexit.unregister(_end_at_exit)  # once, and before multiprocessing waits for them
-    atexit.register(_end_at_exit)
-
-
-def _end_at_exit():
-    """End all workers, also one that outlived its loader: multiprocessing would send SIGTERM, and wait forever."""
-    end_workers()
-    for child in active_children():
-        if child.daemon:
-            child.kill()
+    atexit.unregister(end_workers)  # once, and before multiprocessing sends them SIGTERM and waits forever
+    atexit.register(end_workers)
 
 
 def _with_signals_waiting(start):

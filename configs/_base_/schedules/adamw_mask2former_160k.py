@@ -4,6 +4,7 @@ train_cfg = dict(type='DenseIterLoop', max_iters=160000, val_interval=5000)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 
+_norms = [f'norm{number}.{part}' for number in (1, 2, 3) for part in ('weight', 'bias')]
 _queries = dict(lr_mult=1.0, decay_mult=0.0)
 optim_wrapper = dict(
     type='OptimWrapper',
@@ -15,8 +16,8 @@ optim_wrapper = dict(
             'query_embed': _queries,
             'query_feat': _queries,
             'level_embed': _queries,
-            # the longest key counts: one for the norms of each block
-            **{f'backbone.blocks.{block}.norm': dict(lr_mult=0.1, decay_mult=0.) for block in range(12)}
+            # the longest key counts
+            **dict.fromkeys(_norms, dict(lr_mult=0.1, decay_mult=0.))
         },
         norm_decay_mult=0.0))
 param_scheduler = [dict(type='PolyLR', eta_min=0, power=0.9, begin=0, end=160000, by_epoch=False)]

@@ -5,7 +5,7 @@ from pathlib import Path
 from ..._utils.text import counted, listed, nearest
 from ...errors import DataError
 from ..class_folders import ClassImages
-from ..classes import class_count, difference_of, explicit_classes, heads_of_classes
+from ..classes import class_count, count_key, difference_of, explicit_classes, heads_of_classes
 from ..datasets import LOADERS, datasets
 from ..evaluators import annotation_files
 from ..files import read_class_list
@@ -100,8 +100,7 @@ def check_classes(cfg) -> list:
             # classes without objects are never learned, as intended for an open vocabulary
             kind = 'class-count' if count < number else 'class-spare'
             findings.append(Finding(kind, f'model.{head.get("type")}', value=(
-                f'has num_classes = {count}, but the training data has '
-                f'{counted(number, "classes")}')))
+                f'has {count_key(head)} = {count}, but the training data has {counted(number, "classes")}')))
     for loader in LOADERS:
         for dataset in datasets(cfg, [loader]):
             names, others = _classes_of(dataset, from_data)
