@@ -1,4 +1,5 @@
 """XCiT in the place of the backbone of stock configs."""
+import re
 
 import pytest
 from mmengine.config import Config
@@ -43,7 +44,8 @@ def test_a_stock_config_trains_and_predicts_with_xcit(name):
     assert cfg.model.backbone.type == 'XCiT'
     (_, result), = run({name: (name[:5], cfg.default_scope, cfg.model)})
     assert result['step'] == 'done', result['error']
-    assert rates(cfg)
+    norms = [one for one in rates(cfg) if re.search(r'norm[123]\.(weight|bias)$', one)]
+    assert norms and all(one.startswith('backbone.') for one in norms)  # with the rate of the backbone in some
 
 
 def rates(cfg):

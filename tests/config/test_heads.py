@@ -20,8 +20,8 @@ EQUAL = ('.model.num_feature_levels', '.auto_scale_lr.enable', '.val_evaluator.f
          '.reduce_zero_label', '.data_prefix.seg', '.train_dataloader.sampler.type')
 #: ATSS and CondInst have heads of the frameworks, and the authors' schedule and images for COCO.
 AUTHORS = 'atss_xcit_s12_p16_coco', 'condinst_xcit_s12_p16_coco'
-NORMS = {f'.optim_wrapper.paramwise_cfg.custom_keys.backbone.blocks.{i}.norm': dict(lr_mult=0.1, decay_mult=0.)
-         for i in range(12)}
+NORMS = {f'.optim_wrapper.paramwise_cfg.custom_keys.norm{number}.{part}': dict(lr_mult=0.1, decay_mult=0.)
+         for number in (1, 2, 3) for part in ('weight', 'bias')}
 
 
 def plain(value):

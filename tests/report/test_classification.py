@@ -1,6 +1,5 @@
 """The report on a test with mmpretrain: its content, and what the hook makes of it, alone and through the tool."""
 import csv
-import json
 
 import numpy as np
 import pytest
@@ -13,13 +12,8 @@ from helpers.tested import runner_of
 from helpers.tools import run_tool
 from xcit_dense.config import options
 from xcit_dense.errors import OutputError
-from xcit_dense.report.classification import (
-    ClassificationRecorder,
-    Result,
-    names_of,
-    result_of,
-    write_mistakes,
-)
+from xcit_dense.report import hooks
+from xcit_dense.report.classification import ClassificationRecorder, Result, names_of, result_of
 from xcit_dense.report.hooks import FILES, ReportHook
 
 pytest.importorskip('mmpretrain')
@@ -114,8 +108,7 @@ def test_a_data_set_without_files_and_names(tmp_path):
     table, picture, done = report(tmp_path, SAMPLES, count=2)
     assert 'worst first' in table and 'no picture of image' in picture
     assert done.startswith('wrote report.html, ') and done.endswith(f' into {tmp_path}')
-    assert {path.name for path in tmp_path.iterdir() if not path.name.startswith('.')} == {
-        *FILES, *ClassificationRecorder.files}
+    assert {path.name for path in tmp_path.iterdir() if not path.name.startswith('.')} == {*FILES}
 
 
 def test_only_files_of_an_earlier_report_are_replaced(tmp_path):
@@ -135,17 +128,17 @@ def test_a_model_of_another_framework_has_no_report(tmp_path):
     assert not (tmp_path / 'shown').exists()
 
 
-@pytest.mark.parametrize('place, error, reason', (
-    ('see', OSError(28, 'No space left on device'), 'OSError: [Errno 28] No space left'),
-    ('content', ZeroDivisionError('why'), 'ZeroDivisionError: why'),
-    ('write_more', OSError(28, 'No space left on device'), 'OSError: [Errno 28] No space left')))
-def test_a_problem_of_the_report_is_a_warning(place, error, reason, tmp_path, monkeypatch):
+@pytest.mark.parametrize('of, place, error, reason', (
+    (ClassificationRecorder, 'see', OSError(28, 'No space left on device'), 'OSError: [Errno 28] No space left'),
+    (ClassificationRecorder, 'content', ZeroDivisionError('why'), 'ZeroDivisionError: why'),
+    (hooks, 'write_page', OSError(28, 'No space left on device'), 'OSError: [Errno 28] No space left')))
+def test_a_problem_of_the_report_is_a_warning(of, place, error, reason, tmp_path, monkeypatch):
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(ClassificationRecorder, place, fail)
+    monkeypatch.setattr(of, place, fail)
     said = report(tmp_path, SAMPLES)
-    assert len(said) == 1 + (place == 'write_more')
+    assert len(said) == 1 + (place == 'write_page')
     assert f'the report in {tmp_path} is incomplete: {reason}' in said[-1]
 
 
@@ -208,10 +201,6 @@ def test_a_test_of_a_classifier_reports(prepared, data, tmp_path):
     assert 'per class, worst first' in done.stdout
     assert table_of(tmp_path / 'shown/confusion.csv')[1:] == [
         ['cat', '2', '0', '0'], ['dog', '2', '0', '0'], ['newt', '2', '0', '0']]
-    found = json.loads((tmp_path / 'shown/mistakes.json').read_text())
-    assert {mistake['path'] for mistake in found} == {str(data / f'{name}/{i}.png') for name in ('dog', 'newt')
-                                                      for i in (0, 1)}
-    assert all(mistake['prediction'] == 'cat' and mistake['probability'] == pytest.approx(0.5) for mistake in found)
     assert [row[:4] for row in table_of(tmp_path / 'shown/per_class.csv')] == [
         ['class', 'images', 'correct', 'accuracy'], ['dog', '2', '0', '0.0'], ['newt', '2', '0', '0.0'],
         ['cat', '2', '2', '100.0']]
@@ -224,7 +213,7 @@ def test_several_processes_report_each_image_once(prepared, data, two_processes,
     first, second = two_processes.run_tool('test.py', *prepared, '--show-dir', tmp_path / 'shown',
                                            '--work-dir', tmp_path)
     assert 'worst first' in first.stdout and 'worst first' not in second.stdout
-    assert len(json.loads((tmp_path / 'shown/mistakes.json').read_text())) == 5
+    assert sum(int(count) for row in table_of(tmp_path / 'shown/confusion.csv')[1:] for count in row[1:]) == 7
 
 
 def test_the_metrics_are_logged_before_the_report(prepared, tmp_path, monkeypatch):
@@ -232,7 +221,7 @@ def test_the_metrics_are_logged_before_the_report(prepared, tmp_path, monkeypatc
     def fail(*_):
         raise OSError(28, 'No space left on device')
 
-    monkeypatch.setattr(ClassificationRecorder, 'write_more', fail)
+    monkeypatch.setattr(hooks, 'write_page', fail)
     done = run_tool('test.py', *prepared, '--report', 'shown', '--at-least', 'accuracy/top1=33', cwd=tmp_path)
     metrics, warning = (done.stdout.index(text) for text in ('accuracy/top1: 33.3', 'No space left on device'))
     assert metrics < warning and 'is incomplete' in done.stdout
@@ -240,8 +229,6 @@ def test_the_metrics_are_logged_before_the_report(prepared, tmp_path, monkeypatc
 
 RESULTS = [Result('a.png', 0, 0, 0.9), Result('b.png', 0, 2, 0.6), Result('/far/deep/c.png', 1, 2, 0.8),
            Result('d.png', 2, 2, 0.7), Result('e.png', 0, 2, 0.5)]
-MISTAKES = [RESULTS[2], RESULTS[1], RESULTS[4]]
-COLOUR = 1, 250, 3  # no text has it
 NAMES = ['cat', 'dog, hound', 'newt']
 
 
@@ -256,12 +243,6 @@ def element(**fields):
     (dict(gt_label=[0, 1], pred_score=[1.]), None), (dict(pred_score=[1.]), None), (dict(gt_label=[1]), None)))
 def test_a_result_has_one_truth_and_scores(fields, wanted):
     assert result_of(element(**fields)) == wanted
-
-
-def test_mistakes_are_written_with_the_names_of_their_classes(tmp_path):
-    write_mistakes(tmp_path / 'm.json', MISTAKES, NAMES)
-    assert json.loads((tmp_path / 'm.json').read_text())[0] == dict(
-        path='/far/deep/c.png', truth='dog, hound', prediction='newt', probability=0.8)
 
 
 @pytest.mark.parametrize('classes, wanted', ((NAMES, NAMES), ((), ['0', '1', '2']), (('cat', ), ['cat', '1', '2'])))

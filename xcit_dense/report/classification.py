@@ -1,11 +1,9 @@
-"""What the test of a classifier tells, with a list of all mistakes."""
-import json
+"""What the test of a classifier tells."""
 from typing import NamedTuple
 
 import numpy as np
 from mmengine.dist import collect_results
 
-from .._utils.files import atomic_write
 from .._utils.text import counted, listed
 from ..data.batches import unwrapped
 from ..data.class_folders import short_names
@@ -22,7 +20,6 @@ _IMAGES = (Column('true', 'true class'), Column('predicted', 'predicted class'),
 
 class ClassificationRecorder(Recorder):
     """Collects the results of an mmpretrain test with one label per image."""
-    files = ('mistakes.json', )
 
     def __init__(self, runner):
         super().__init__(runner)
@@ -43,26 +40,22 @@ class ClassificationRecorder(Recorder):
                       f'{counted(len(results), "images")} do not have')
             return None
         self._names = names_of(self.classes, results)
-        mistakes = [found for found in results if found.truth != found.prediction]
-        correct = [found for found in results if found.truth == found.prediction]
-        self._mistakes = sorted(mistakes, key=lambda found: -found.probability)
-        ordered = [*self._mistakes, *sorted(correct, key=lambda found: found.probability)]
+        mistakes = sorted((found for found in results if found.truth != found.prediction),
+                          key=lambda found: -found.probability)
+        correct = sorted((found for found in results if found.truth == found.prediction),
+                         key=lambda found: found.probability)
         counts = np.zeros((len(self._names), ) * 2, int)
         for found in results:
             counts[found.truth, found.prediction] += 1
         rows, notes = _rows(self._names, counts)
         images = [Row(found.path, dict(true=self._names[found.truth], predicted=self._names[found.prediction],
-                                       probability=100 * found.probability)) for found in ordered]
+                                       probability=100 * found.probability)) for found in [*mistakes, *correct]]
         # of a head that learned from training images before the test
         more = getattr(getattr(unwrapped(self.runner.model), 'head', None), 'facts', ())
         return Content('classification', self.facts(*more), metrics, (_CLASSES, rows), (_IMAGES, images),
                        Confusion(self._names, counts, 'images', 'An image counts as the class of the highest score.'),
-                       self.pictures((found.path, found) for found in self._mistakes[:MOST_PICTURES]), notes,
+                       self.pictures((found.path, found) for found in mistakes[:MOST_PICTURES]), notes,
                        self.work_dir())
-
-    def write_more(self, folder):
-        """Write the list of mistakes."""
-        write_mistakes(folder / self.files[0], self._mistakes, self._names)
 
     def draw(self, path, picture, known):
         """Return a mistake as a `Picture`."""
@@ -108,11 +101,3 @@ def names_of(classes, results) -> list:
     """Return the name of each class; the number where the data set has no name for it."""
     count = max([len(classes), *(max(result.truth, result.prediction) + 1 for result in results)])
     return [*map(str, short_names(classes)), *map(str, range(len(classes), count))]
-
-
-def write_mistakes(path, mistakes, names):
-    """Write mistakes as JSON, in order: path, names of truth and prediction, probability of the prediction."""
-    content = [dict(path=found.path, truth=names[found.truth], prediction=names[found.prediction],
-                    probability=found.probability) for found in mistakes]
-    with atomic_write(path) as part:
-        part.write_text(json.dumps(content, indent=1))

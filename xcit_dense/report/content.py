@@ -175,8 +175,6 @@ class Recorder:
         classes: The names of its classes; empty if it has none.
         palette: Their colours; None if it has none.
     """
-    #: Files that `write_more` writes, besides those of every report.
-    files = ()
 
     def __init__(self, runner):
         self.runner, self.dataset = runner, runner.test_dataloader.dataset
@@ -193,9 +191,6 @@ class Recorder:
         Returns None, after a warning in the log, if the data or the metrics of the test do not have what it needs.
         """
         raise NotImplementedError
-
-    def write_more(self, folder):
-        """Write the `files` into a folder."""
 
     def warn(self, reason):
         """Log why there is no report."""

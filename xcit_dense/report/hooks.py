@@ -58,7 +58,7 @@ class ReportHook(Hook):
             runner.logger.warning(f'no report written: there are reports for {tasks_with("recorder")}, not for '
                                   f'{task.name}')
             return
-        run_on_first(self._own.claim, *FILES, *kind.files)
+        run_on_first(self._own.claim, *FILES)
         self._recorder = self._try(runner, kind, runner)
 
     def after_test_iter(self, runner, batch_idx, data_batch=None, outputs=None):
@@ -96,14 +96,13 @@ class ReportHook(Hook):
             return None
 
     def _write(self, runner, content):
-        folder, recorder = Path(self._own.folder), self._recorder
+        folder = Path(self._own.folder)
         runner.logger.info('\n'.join([f'per class, worst first:\n{tell_classes(content)}', *content.notes]))
         write_classes(folder / CLASSES, content)
         write_confusion(folder / CONFUSION, content.confusion)
         draw_confusion(folder / MATRIX, content.confusion)
-        recorder.write_more(folder)
         write_page(folder / PAGE, content)
-        runner.logger.info(f'wrote {", ".join((*FILES, *recorder.files))} into {folder}')
+        runner.logger.info(f'wrote {", ".join(FILES)} into {folder}')
 
 
 @HOOKS.register_module()
