@@ -46,6 +46,8 @@ def find(framework, pattern=''):
             unread[name] = f'{type(error).__name__}: {error}'
             continue
         if 'model' in cfg:
+            if 'data_preprocessor' in cfg:
+                cfg.model.setdefault('data_preprocessor', cfg.data_preprocessor)  # as mmengine's runner does
             found[name] = cfg
     return found, unread
 
@@ -58,7 +60,8 @@ def without_weights(part):
     elif isinstance(part, dict):
         for key, value in part.items():
             kind = value.get('type') if isinstance(value, dict) else None
-            if kind == 'Pretrained' or key in ('pretrained', 'teacher_ckpt') and isinstance(value, str):
+            weights = key == 'init_cfg' and 'checkpoint' in (value or ())
+            if weights or kind == 'Pretrained' or key in ('pretrained', 'teacher_ckpt') and isinstance(value, str):
                 part[key] = None
             elif key == 'norm_cfg' and kind in ('SyncBN', 'MMSyncBN'):
                 value['type'] = 'BN'
@@ -94,12 +97,16 @@ def detection_batch(model, count=2):
             mask[y1:y2, x1:x2] = 1
         objects = InstanceData(bboxes=torch.from_numpy(boxes), labels=torch.from_numpy(rng.integers(0, classes, 6)),
                                masks=BitmapMasks(masks, SIDE, SIDE))
+        if (model.get('bbox_head') or {}).get('type') in ('RTMDetHead', 'RTMDetSepBNHead'):
+            del objects.masks  # its assigner would take them for tensors
         sample = DetDataSample(metainfo=dict(
             img_id=number, img_path='', img_shape=(SIDE, SIDE), ori_shape=(SIDE, SIDE), scale_factor=(1., 1.),
-            flip=False, flip_direction=None, border=[0, SIDE, 0, SIDE], batch_input_shape=(SIDE, SIDE)))
+            flip=False, flip_direction=None, border=[0, SIDE, 0, SIDE], batch_input_shape=(SIDE, SIDE),
+            homography_matrix=np.eye(3, dtype=np.float32)))
         sample.gt_instances, sample.ignored_instances = objects, objects[:0]
         sample.gt_sem_seg = PixelData(sem_seg=torch.from_numpy(rng.integers(0, classes, (1, SIDE, SIDE))))
-        sample.proposals = InstanceData(bboxes=objects.bboxes, scores=torch.ones(6))
+        if 'rpn_head' not in model:
+            sample.proposals = InstanceData(bboxes=objects.bboxes, scores=torch.ones(6))
         samples.append(sample)
     return dict(inputs=_images(rng, count), data_samples=samples)
 
@@ -123,9 +130,19 @@ def segmentation_batch(model, count=2):
     return dict(inputs=_images(rng, count), data_samples=samples)
 
 
-def _images(rng, count):
+def classification_batch(kind, count=4):
+    """Return a batch of mmpretrain, or of mmdet for a model that tells apart the same things in different images."""
+    import numpy as np
+    from mmdet.structures import ReIDDataSample
+    from mmpretrain.structures import DataSample
+    is_reid = kind == 'BaseReID'
+    samples = [(ReIDDataSample if is_reid else DataSample)().set_gt_label(number // 2) for number in range(count)]
+    return dict(inputs=_images(np.random.default_rng(0), count, (256, 128) if is_reid else None), data_samples=samples)
+
+
+def _images(rng, count, size=None):
     import torch
-    return [torch.from_numpy(rng.integers(0, 256, (3, SIDE, SIDE), dtype='uint8')) for _ in range(count)]
+    return [torch.from_numpy(rng.integers(0, 256, (3, *(size or (SIDE, SIDE))), dtype='uint8')) for _ in range(count)]
 
 
 def batches(framework, cfg):
@@ -134,6 +151,8 @@ def batches(framework, cfg):
     if framework == 'mmseg':
         return segmentation_batch(cfg), segmentation_batch(cfg, 1)
     from mmdet.testing import demo_track_inputs
+    if kind in ('BaseReID', 'ImageClassifier'):
+        return classification_batch(kind), classification_batch(kind, 1)
     if kind in ('ByteTrack', 'OCSORT'):  # detectors in training, trackers in prediction
         return detection_batch(cfg), demo_track_inputs(image_shapes=(3, SIDE, SIDE), num_frames=1)
     if kind in ('QDTrack', 'MaskTrackRCNN', 'Mask2FormerVideo'):
@@ -157,7 +176,8 @@ def try_model(framework, scope, model):
     from mmengine.logging import MessageHub
     from mmengine.registry import MODELS, init_default_scope
     global SIDE
-    SIDE = 256 if model.get('num_queries', 0) > MANY_QUERIES else 128
+    of_ssd = [size for size in values_of(model, 'input_size') if isinstance(size, int)]  # it takes no smaller images
+    SIDE = max([256 if model.get('num_queries', 0) > MANY_QUERIES else 128, *of_ssd])
     torch.manual_seed(0)
     torch.set_num_threads(1)
     os.chdir(stock(framework).parent)  # teachers are named by configs/...
