@@ -61,7 +61,7 @@ def without_weights(part):
         for key, value in part.items():
             kind = value.get('type') if isinstance(value, dict) else None
             weights = key == 'init_cfg' and 'checkpoint' in (value or ())
-            if weights or kind == 'Pretrained' or key in ('pretrained', 'teacher_ckpt') and isinstance(value, str):
+            if weights or kind == 'Pretrained' or key in ('pretrained', 'teacher_ckpt') and not isinstance(value, dict):
                 part[key] = None
             elif key == 'norm_cfg' and kind in ('SyncBN', 'MMSyncBN'):
                 value['type'] = 'BN'
@@ -176,8 +176,11 @@ def try_model(framework, scope, model):
     from mmengine.logging import MessageHub
     from mmengine.registry import MODELS, init_default_scope
     global SIDE
-    of_ssd = [size for size in values_of(model, 'input_size') if isinstance(size, int)]  # it takes no smaller images
-    SIDE = max([256 if model.get('num_queries', 0) > MANY_QUERIES else 128, *of_ssd])
+    least = [256 if model.get('num_queries', 0) > MANY_QUERIES else 128]
+    least += [size for size in values_of(model, 'input_size') if isinstance(size, int)]  # of SSD
+    if model.get('backbone', {}).get('type') in ('BEiT', 'MAE'):
+        least.append(model['backbone']['img_size'][0])
+    SIDE = max(least)
     torch.manual_seed(0)
     torch.set_num_threads(1)
     os.chdir(stock(framework).parent)  # teachers are named by configs/...
