@@ -233,3 +233,10 @@ def test_a_visualizer_of_the_config_reads_only_the_masks_that_it_draws(scores):
     assert sorted(read) == sorted(score for score in scores if score > 0.3)
     assert drawn.shape == picture.shape and (drawn == picture).all() == (not read)
     assert len(found.masks) == len(scores)
+
+
+def test_a_visualizer_of_a_stock_config_names_its_scope():
+    """mmengine writes it into each dict of a base config of another package."""
+    drawing = Drawing(dict(type='DetLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer',
+                           _scope_='mmdet'), Images.METAINFO)
+    assert type(drawing.visualizer).__name__ == 'DetLocalVisualizer' and drawing._is_standard

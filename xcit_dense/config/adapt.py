@@ -10,7 +10,7 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from yapf.yapflib.yapf_api import FormatCode
 
-from .._utils.text import first_line, listed, type_name
+from .._utils.text import did_you_mean, first_line, listed, type_name
 from ..archs import arch_names, get_arch
 from ..errors import ConfigError
 from ..models.pyramid import PYRAMID_STRIDES
@@ -22,7 +22,7 @@ _RECIPES = dict(mmdet='maskrcnn_xcit_{}_coco', mmseg='semfpn_xcit_{}_ade20k')
 _SAMPLES = dict(mmdet='mmdet.structures:DetDataSample', mmseg='mmseg.structures:SegDataSample')
 _SIDE = 256
 #: Keys for the norms of XCiT's blocks, longer than ``backbone``.
-_NORMS = [f'norm{number}.{part}' for number in (1, 2, 3) for part in ('weight', 'bias')]
+_NORMS = tuple(f'norm{number}.{part}' for number in (1, 2, 3) for part in ('weight', 'bias'))
 
 
 def adapt(config, arch: str = 'small_12_p16') -> str:
@@ -40,14 +40,18 @@ def adapt(config, arch: str = 'small_12_p16') -> str:
         ConfigError: There is no such config or arch, or XCiT cannot take the place of the model's backbone.
     """
     if arch not in arch_names():
-        raise ConfigError(f'arch must be one of {", ".join(arch_names())}; got {arch!r}')
+        raise ConfigError(f'there is no arch {arch}' + did_you_mean(arch, arch_names()))
     size, config = get_arch(arch), str(config)
     cfg = load_config(_file(config), pretrained=False, findings='warn')
     scope, model = cfg.get('default_scope'), cfg.get('model') or {}
     if scope not in _RECIPES:
         raise ConfigError(f'{config}: default_scope must be one of {", ".join(_RECIPES)}, got {scope!r}')
     if not isinstance(model.get('backbone'), dict):
-        raise ConfigError(f'{config}: {type_name(model.get("type"))} has no backbone that XCiT could replace')
+        raise ConfigError(f'{config}: {type_name(model.get("type"))} has no model.backbone that XCiT could replace'
+                          + (': adapt the config of its detector' if 'detector' in model else ''))
+    if (model.get('roi_head') or {}).get('shared_head'):
+        raise ConfigError(f'{config}: roi_head.shared_head runs the last stage of a ResNet on each region (C4), which '
+                          'XCiT does not have: adapt a config with a neck, such as FPN')
     init_default_scope(scope)
     family, depth, patch = arch.split('_')
     recipe = read_config(_RECIPES[scope].format(f'{family[0]}{depth}_{patch}'))
@@ -73,8 +77,8 @@ def adapt(config, arch: str = 'small_12_p16') -> str:
         imports=[*dict.fromkeys(imports)], allow_failed_imports=False), model=changes)
     schedule, notes = _schedule(cfg, recipe, _try(_text(changes), scope, inputs, config))
     maps = f'with strides {listed(map(str, strides))}' if fit else (
-        f'token maps of stride {size.patch_size} (strides {listed(map(str, strides))} of the '
-        f'{type_name(model.backbone.type)} are none of its pyramid)')
+        f'all maps have the stride of the patch, {size.patch_size}, as its pyramid has no strides '
+        f'{listed(map(str, strides))}')
     return ''.join(f'# {line}.\n' for line in (f'XCiT {arch} in {config}: {maps}', *notes)) + (
         _text(dict(changes, **schedule)))
 
@@ -85,9 +89,11 @@ def _file(config):
     if not colons:
         return config
     spec = importlib.util.find_spec(package)
-    path = Path(spec.origin).parent / '.mim/configs' / name if spec else None
+    root = Path(spec.origin).parent / '.mim/configs' if spec else None
+    path = root and root / name
     if not (path and path.is_file()):
-        raise ConfigError(f'there is no config {name} in the installed {package}')
+        there = [str(one.relative_to(root)) for one in root.rglob('*.py') if '_base_' not in one.parts] if root else []
+        raise ConfigError(f'there is no config {name} in the installed {package}' + did_you_mean(name, there))
     return path
 
 
@@ -148,31 +154,38 @@ def _channels_of(part, channels, width, is_first=True, is_heads=True):
 
 def _schedule(cfg, recipe, names):
     """Return optimizer and schedulers, and what is to know of them. An Adam stays; norms of XCiT do not decay."""
-    old, base = cfg.optim_wrapper, recipe.auto_scale_lr.base_batch_size
-    given, batch = old.get('paramwise_cfg') or {}, (cfg.get('auto_scale_lr') or {}).get('base_batch_size')
-    new = {key: value for key, value in old.items() if key not in ('optimizer', 'paramwise_cfg', 'constructor')}
+    old, notes = cfg.optim_wrapper, []
+    given, before = old.get('paramwise_cfg') or {}, cfg.get('param_scheduler') or []
+    steps = before = [before] if isinstance(before, dict) else [*before]
+    wrapper = {key: value for key, value in old.items() if key not in ('optimizer', 'paramwise_cfg', 'constructor')}
     factors = {key: value for key, value in given.items() if key.endswith('_mult') or key == 'bypass_duplicate'}
     keys = {key: value for key, value in (given.get('custom_keys') or {}).items()
             if any(str(key) in name for name in names)}  # others were of the old backbone
-    if 'backbone' in keys:  # the longest key counts
+    if 'backbone' not in keys:
+        keys['norm'] = dict(keys.get('norm') or {}, decay_mult=0.)
+    elif all(name.startswith('backbone.') for name in names if name.endswith(_NORMS)):  # the longest key counts
         keys.update({norm: dict(keys['backbone'], decay_mult=0.) for norm in _NORMS})
     else:
-        keys['norm'] = dict(keys.get('norm') or {}, decay_mult=0.)
-    before, optimizer = cfg.get('param_scheduler') or [], old.optimizer
-    steps = before = [before] if isinstance(before, dict) else [*before]
-    notes = [f'The constructor {type_name(old.constructor)}, with rates for the old backbone, is left out'
-             ] if old.get('constructor') else []
-    if 'Adam' not in type_name(optimizer.type):
-        ours = recipe.optim_wrapper.optimizer
-        batch, optimizer = batch or base, dict(ours, lr=ours.lr * (batch or base) / base)
+        notes.append('Norms of XCiT decay, as a key for them would also be for norms of a head')
+    if old.get('constructor'):
+        notes.append(f'The constructor {type_name(old.constructor)}, with rates for the old backbone, is left out')
+    if 'Adam' in type_name(old.optimizer.type):
+        changes, optimizer = {}, old.optimizer
+        notes.append('Learning rates are those of the base')
+    else:
+        ours, batch = recipe.optim_wrapper.optimizer, recipe.auto_scale_lr.base_batch_size
+        images = (cfg.get('auto_scale_lr') or {}).get('base_batch_size')
+        changes = {} if images else dict(auto_scale_lr=dict(enable=False, base_batch_size=batch))
+        optimizer = dict(ours, lr=ours.lr * (images or batch) / batch)
         ratio = optimizer['lr'] / old.optimizer.lr  # the least rate is no factor
         steps = [dict(step, eta_min=step['eta_min'] * ratio) if step.get('eta_min') else step for step in steps]
         if not any(word in type_name(step['type']) for word in ('Linear', 'Warmup') for step in steps):
             steps = [recipe.param_scheduler[0], *steps]  # the authors' warm-up
-    notes.append(f'Learning rates are for {batch} images a step' if batch else 'Learning rates are those of the base')
-    schedule = dict(optim_wrapper=dict(new, _delete_=True, optimizer=optimizer,
-                                       paramwise_cfg=dict(factors, custom_keys=keys)))
-    return dict(schedule, param_scheduler=steps) if steps != before else schedule, notes
+        notes.append(f"Learning rates are the authors' for {images or batch} images a step")
+    if steps != before:
+        changes['param_scheduler'] = steps
+    return dict(changes, optim_wrapper=dict(wrapper, _delete_=True, optimizer=optimizer,
+                                            paramwise_cfg=dict(factors, custom_keys=keys))), notes
 
 
 def _try(text, scope, inputs, config):

@@ -243,7 +243,7 @@ def check_detector(model: nn.Module):
         for kind in map(type, parts):
             # exactly these classes: a derived one may do anything
             _check(kind.__name__ in names and kind.__module__.startswith('mmdet.'), f'{key}.type', kind.__name__,
-                   f'export supports {" or ".join(names)}')
+                   f'export supports {" or ".join(names)}, and --backbone exports only the backbone')
     if hasattr(model, 'roi_head'):
         _check_test_cfg(model.rpn_head.test_cfg, 'model.test_cfg.rpn', ('max_per_img', 'nms_pre'))
         _check_test_cfg(cfg := model.roi_head.test_cfg, 'model.test_cfg.rcnn', ('max_per_img', ))

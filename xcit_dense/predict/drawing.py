@@ -51,7 +51,7 @@ class Drawing:
 
     def __init__(self, visualizer, meta, **options):
         settings = {**visualizer, 'vis_backends': None}
-        kind = class_of(settings.pop('type'), VISUALIZERS)
+        kind = class_of(settings.pop('type'), VISUALIZERS, settings.pop('_scope_', None))
         self._is_standard = not settings.keys() - _NO_LOOK and (
             kind.__module__.partition('.')[0], kind.__name__) in _VISUALIZERS
         # not built by mmengine: it would be what others get as the current one of the run
