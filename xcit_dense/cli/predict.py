@@ -36,8 +36,6 @@ def main(argv=None):
     parser.add_argument('--ids-from', metavar='FILE', help="detection: take the image ids from annotations in COCO's "
                         'format, by file name (default: the ids of the test data if it has all the images, otherwise '
                         'the file names if they are numbers, otherwise 1, 2, 3 and so on)')
-    parser.add_argument('--frame-labels', action='store_true', help='segmentation of a video: also write the label map '
-                        'of each frame')
     parser.add_argument('--tile', type=int, metavar='PIXELS', help='split images larger than a square of this side '
                         'into tiles of this side and predict each tile by itself, with memory for one tile: for small '
                         'objects in large images, and for images that do not fit in memory (default: the whole image)')
@@ -61,8 +59,6 @@ def _run(args):
     from ..predict.predictor import build_predictor
     from ..predict.tiles import tiling_of
     video = is_video(args.images)
-    if args.frame_labels and not video:
-        raise ConfigError('--frame-labels is only for videos; for images, label maps are always written')
     if args.ids_from and video:
         raise ConfigError('--ids-from is only for images; the ids of video frames are their numbers, from 0')
     tiling = tiling_of(args.tile, args.overlap)
@@ -80,7 +76,7 @@ def _run(args):
     if video:
         import_av()  # before the model is built
         predictor = build_predictor(cfg, checkpoint, args.score_thr, dtype=args.dtype, given=given)
-        print(predict_video(predictor, args.images, args.out, args.overwrite, args.frame_labels))
+        print(predict_video(predictor, args.images, args.out, args.overwrite))
         return
     root, paths = find_sources(args.images, cfg)
     predictor = build_predictor(cfg, checkpoint, args.score_thr, args.ids_from, dtype=args.dtype, given=given,

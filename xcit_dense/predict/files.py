@@ -14,7 +14,7 @@ from .._utils.files import OwnFiles, atomic_write, drawn_in
 from .._utils.text import counted, first_line, listed
 from ..data.folders import files_below, find_images, names_in_list
 from ..data.pipelines import image_suffixes
-from ..errors import ConfigError, DataError, SetupError
+from ..errors import DataError, SetupError
 from .classes import test_dataset
 
 VIDEO_SUFFIXES = ('.mp4', '.avi', '.mov', '.mkv', '.webm')
@@ -150,7 +150,7 @@ def import_av():
     return av
 
 
-def predict_video(predictor, path, out_dir, overwrite: bool, frame_labels: bool) -> str:
+def predict_video(predictor, path, out_dir, overwrite: bool) -> str:
     """Predict the frames of a video one by one; write the video with the predictions drawn in, and the results.
 
     The output video has the name of the input with ``.mp4``, the same size and frame times, H.264 and no sound. If
@@ -163,13 +163,11 @@ def predict_video(predictor, path, out_dir, overwrite: bool, frame_labels: bool)
         path: The video, in any format that FFmpeg reads.
         out_dir: The folder to write into.
         overwrite: Whether to replace files in ``out_dir`` that no earlier call wrote.
-        frame_labels: Whether to write the label maps of a segmentor: ``labels/NAME/000000.png``.
 
     Returns:
         A description of what was written.
 
     Raises:
-        ConfigError: ``frame_labels`` is set for a detector.
         DataError: The file is not a video, or it breaks off; the frames before that are written anyway.
         OSError: The disk is full.
         OutputError: ``out_dir`` cannot be written into, or holds such files.
@@ -177,8 +175,6 @@ def predict_video(predictor, path, out_dir, overwrite: bool, frame_labels: bool)
     """
     path, out_dir = Path(path).expanduser(), Path(out_dir).expanduser()
     segments = not predictor.finds_objects
-    if frame_labels and not segments:
-        raise ConfigError('--frame-labels works only with a segmentor; the results of a detector are in results.json')
     target, results = out_dir / f'{path.stem}.mp4', out_dir / 'results.json'
     if target.resolve() == path.resolve():
         raise DataError(f'the output folder {out_dir} holds the video, which would be overwritten. Use another folder')
@@ -193,10 +189,6 @@ def predict_video(predictor, path, out_dir, overwrite: bool, frame_labels: bool)
             for picture, pts in tqdm(frames, total=stream.frames or None, unit='frame'):
                 image = predictor.read(picture)
                 sample = predictor(image)
-                if frame_labels:
-                    name = f'labels/{path.stem}/{count:06}.png'
-                    own.claim(name)
-                    predictor.write_labels(sample, out_dir / name)
                 for record in [] if segments else predictor.to_coco(sample, image_id=count,
                                                                     seconds=float(pts * time_base)):
                     records.write(f'{", " if objects else "["}{json.dumps(record)}')
