@@ -29,6 +29,7 @@ ABSENT = (
     (r'timm|fairscale|requirements/\w+.txt', 'needs a package that is not installed'),
     (r'huggingface|bert-base|URLError', 'reads weights from the network while it is built'),
     (r'No such file|does not exist', 'names a file that is not there'),
+    (r'san_head', 'has no form without the weights of CLIP'),
     (r'Please train `detector` and `reid`', 'is not trained: mmdet trains the parts of this tracker by themselves'))
 
 
@@ -127,7 +128,8 @@ def segmentation_batch(model, count=2):
         sample.gt_edge_map = PixelData(data=torch.from_numpy(blocks[None] % 2))
         sample.gt_depth_map = PixelData(data=torch.rand(1, SIDE, SIDE) + 1)
         samples.append(sample)
-    return dict(inputs=_images(rng, count), data_samples=samples)
+    channels = len(model['data_preprocessor']['mean'])  # two images in one, to find changes
+    return dict(inputs=_images(rng, count, channels=channels), data_samples=samples)
 
 
 def classification_batch(kind, count=4):
@@ -140,9 +142,10 @@ def classification_batch(kind, count=4):
     return dict(inputs=_images(np.random.default_rng(0), count, (256, 128) if is_reid else None), data_samples=samples)
 
 
-def _images(rng, count, size=None):
+def _images(rng, count, size=None, channels=3):
     import torch
-    return [torch.from_numpy(rng.integers(0, 256, (3, *(size or (SIDE, SIDE))), dtype='uint8')) for _ in range(count)]
+    shape = channels, *(size or (SIDE, SIDE))
+    return [torch.from_numpy(rng.integers(0, 256, shape, dtype='uint8')) for _ in range(count)]
 
 
 def batches(framework, cfg):
@@ -180,6 +183,8 @@ def try_model(framework, scope, model):
     least += [size for size in values_of(model, 'input_size') if isinstance(size, int)]  # of SSD
     if model.get('backbone', {}).get('type') in ('BEiT', 'MAE'):
         least.append(model['backbone']['img_size'][0])
+    if 'LRASPPHead' in values_of(model, 'type'):
+        least.append(512)
     SIDE = max(least)
     torch.manual_seed(0)
     torch.set_num_threads(1)
