@@ -26,7 +26,7 @@ from helpers.refusals import stock
 SIDE, MANY_QUERIES = 128, 300
 #: Why a config cannot run on any machine without more: a pattern of its error, and the reason.
 ABSENT = (
-    (r'timm|fairscale|requirements/\w+.txt', 'needs a package that is not installed'),
+    (r'fairscale|Detectron2|is not installed|pip install', 'needs a package that is not installed'),
     (r'huggingface|bert-base|URLError', 'reads weights from the network while it is built'),
     (r'No such file|does not exist', 'names a file that is not there'),
     (r'san_head', 'has no form without the weights of CLIP'),
@@ -62,7 +62,9 @@ def without_weights(part):
         for key, value in part.items():
             kind = value.get('type') if isinstance(value, dict) else None
             weights = key == 'init_cfg' and 'checkpoint' in (value or ())
-            if weights or kind == 'Pretrained' or key in ('pretrained', 'teacher_ckpt') and not isinstance(value, dict):
+            if value is True and key == 'pretrained':  # of timm
+                part[key] = False
+            elif weights or kind == 'Pretrained' or key in ('pretrained', 'teacher_ckpt') and isinstance(value, str):
                 part[key] = None
             elif key == 'norm_cfg' and kind in ('SyncBN', 'MMSyncBN'):
                 value['type'] = 'BN'
@@ -158,8 +160,8 @@ def batches(framework, cfg):
         return classification_batch(kind), classification_batch(kind, 1)
     if kind in ('ByteTrack', 'OCSORT'):  # detectors in training, trackers in prediction
         return detection_batch(cfg), demo_track_inputs(image_shapes=(3, SIDE, SIDE), num_frames=1)
-    if kind in ('QDTrack', 'MaskTrackRCNN', 'Mask2FormerVideo'):
-        masks = kind != 'QDTrack'
+    if kind in ('QDTrack', 'DeepSORT', 'StrongSORT', 'MaskTrackRCNN', 'Mask2FormerVideo'):
+        masks = kind in ('MaskTrackRCNN', 'Mask2FormerVideo')
         shape = dict(batch_size=1, image_shapes=(3, SIDE, SIDE), num_classes=1 + masks)
         return (demo_track_inputs(num_frames=2, key_frames_inds=[0], with_mask=masks, **shape),
                 demo_track_inputs(num_frames=1, **shape))
@@ -181,11 +183,11 @@ def try_model(framework, scope, model):
     global SIDE
     least = [256 if model.get('num_queries', 0) > MANY_QUERIES else 128]
     least += [size for size in values_of(model, 'input_size') if isinstance(size, int)]  # of SSD
-    if model.get('backbone', {}).get('type') in ('BEiT', 'MAE'):
-        least.append(model['backbone']['img_size'][0])
     if 'LRASPPHead' in values_of(model, 'type'):
         least.append(512)
     SIDE = max(least)
+    if model.get('backbone', {}).get('type') in ('BEiT', 'MAE'):
+        model['backbone']['img_size'] = SIDE, SIDE  # they take no others
     torch.manual_seed(0)
     torch.set_num_threads(1)
     os.chdir(stock(framework).parent)  # teachers are named by configs/...
