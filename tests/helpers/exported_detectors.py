@@ -90,10 +90,11 @@ def with_findings(model, wide: bool = False):
     one_stage, last = not hasattr(model, 'roi_head'), last_layers(model)
     with torch.no_grad():
         for parameter in model.parameters():
-            inputs = parameter[0].numel()
+            inputs = parameter[:1].numel() if parameter.ndim else 1
             parameter.add_(torch.randn_like(parameter) * (0.03 if inputs < 2000 else inputs**-0.5))
         # scores of only 0 and 1 would be ties, and so would IoUs of boxes narrower than a pixel
-        for layer in (*last, *_named(model, 'rpn_reg', 'fc_reg', 'retina_reg')) if one_stage or wide else ():
+        scaled = [*last, *_named(model, 'rpn_reg', 'fc_reg', 'retina_reg', 'atss_reg')]
+        for layer in scaled if one_stage or wide else ():
             layer.weight.mul_(min(1., 0.5 / torch.cat([x.flatten() for x in _outputs(model, [layer])]).std()))
         if not one_stage:
             for layer in last:
@@ -109,7 +110,7 @@ def with_findings(model, wide: bool = False):
 
 def last_layers(model):
     """Return the layers that output the logits of the classes."""
-    return _named(model, 'fc_cls', 'retina_cls')
+    return _named(model, 'fc_cls', 'retina_cls', 'atss_cls')
 
 
 def _named(model, *names):
