@@ -26,7 +26,9 @@ from helpers.refusals import stock
 SIDE, MANY_QUERIES = 128, 300
 #: Why a config cannot run on any machine without more: a pattern of its error, and the reason.
 ABSENT = (
-    (r'fairscale|Detectron2|is not installed|pip install', 'needs a package that is not installed'),
+    # not any error that names pip: that of a missing operator of mmcv does too, and is no excuse
+    (r'fairscale|Detectron2|requirements/\w+.txt|(skimage|lap|motmetrics) is not installed|pip install sklearn',
+     'needs a package that is not installed'),
     (r'huggingface|bert-base|URLError', 'reads weights from the network while it is built'),
     (r'No such file|does not exist', 'names a file that is not there'),
     (r'san_head', 'has no form without the weights of CLIP'),
