@@ -1,4 +1,7 @@
-"""Put XCiT in the place of the backbone of a config of mmdet or mmsegmentation: a config with the lines to change."""
+"""Put XCiT in the place of the backbone of a config of mmdet or mmsegmentation: a config with the lines to change.
+
+    python -m xcit_dense adapt mmdet::atss/atss_r50_fpn_1x_coco.py --out mine.py
+"""
 import os
 import sys
 from contextlib import redirect_stdout
@@ -10,8 +13,8 @@ from .common import Parser, run_tool
 
 def main(argv=None):
     """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
-    parser = Parser(description=__doc__, epilog='Example: `adapt mmdet::atss/atss_r50_fpn_1x_coco.py --out mine.py`, '
-                    'then `train mine.py`. The model is built and predicts once before anything is written.')
+    parser = Parser(description=__doc__, epilog='Then `train mine.py`. The model is built and predicts once before '
+                    'anything is written.')
     parser.add_argument('config', metavar='CONFIG', help='a config file, or mmdet::NAME or mmseg::NAME for a stock '
                         'config of the installed framework')
     parser.add_argument('--arch', default='small_12_p16', metavar='ARCH', help='size and patch of XCiT (default: '

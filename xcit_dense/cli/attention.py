@@ -1,4 +1,8 @@
-"""Draw what a model looks at: attention maps of a classifier; components and levels of a dense model."""
+"""Draw what a model looks at: attention maps of a classifier; components and levels of a dense model.
+
+    python -m xcit_dense attention work_dirs/mine photos --out maps
+    python -m xcit_dense attention small_12_p16_224 photo.jpg --out maps
+"""
 from .common import Parser, add_shared, positive, run_tool
 
 

@@ -1,4 +1,7 @@
-"""Check the data set of a config: print every problem, count the classes, draw a contact sheet."""
+"""Check the data set of a config: print every problem, count the classes, draw a contact sheet.
+
+    python -m xcit_dense check_data maskrcnn_xcit_s12_p16_custom --data-root DIR
+"""
 import json
 from pathlib import Path
 

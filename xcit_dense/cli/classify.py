@@ -1,4 +1,7 @@
-"""Classify images with a published classifier or your own: print and save the most probable classes."""
+"""Classify images with a published classifier or your own: print and save the most probable classes.
+
+    python -m xcit_dense classify small_12_p16_224 photos
+"""
 from .common import Parser, add_shared, finite, positive, run_tool
 
 

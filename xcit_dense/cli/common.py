@@ -8,9 +8,10 @@ import os
 import re
 import sys
 import warnings
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError, HelpFormatter
 from dataclasses import fields
 from math import isfinite
+from pathlib import Path
 
 from .. import register, stop_as_usual
 from .._utils.text import nearest
@@ -23,19 +24,31 @@ _OF_PLACES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES
 _ABOUT_ITSELF = '``build_loss`` would be deprecated|Default ``avg_non_ignore`` is False'
 
 
+class _Formatter(HelpFormatter):
+    """Keeps the indented lines of a description, which are examples, as they are."""
+
+    def _fill_text(self, text, width, indent):
+        parts = text.strip().split('\n\n')
+        return '\n\n'.join(part if part.startswith('  ') else super(_Formatter, self)._fill_text(part, width, indent)
+                           for part in parts)
+
+
 class Parser(ArgumentParser):
     """A parser with a short usage line, whose errors suggest the option that was meant."""
     _words = ()
 
     def __init__(self, **options):
-        super().__init__(allow_abbrev=False, **options)
+        super().__init__(allow_abbrev=False, formatter_class=_Formatter, **options)
 
-    def parse_known_args(self, args=None, namespace=None):
-        """Read arguments; see argparse."""
+    def parse_args(self, args=None, namespace=None):
+        """Read arguments, with options anywhere between the others; see argparse."""
         self._words = sys.argv[1:] if args is None else list(args)
         if self.usage is None:
             self.usage = f'%(prog)s {usage_of(self)}'
-        return super().parse_known_args(args, namespace)
+        namespace, unknown = self.parse_known_intermixed_args(args, namespace)
+        if unknown:
+            self.error(f'unrecognized arguments: {" ".join(unknown)}')
+        return namespace
 
     def error(self, message):
         """Exit with a message and code 2."""
@@ -51,8 +64,10 @@ class Parser(ArgumentParser):
 
 def usage_of(parser) -> str:
     """Return what follows the name of a tool: its arguments, the options that it needs, and ``[options]``."""
-    places = [action.metavar if action.required else f'[{action.metavar}]'
+    places = [action.metavar if action.required or action.nargs is None else f'[{action.metavar}]'
               for action in parser._actions if not action.option_strings]
+    if '[CHECKPOINT]' in places:
+        places[:2] = ['(WORK_DIR | CONFIG CHECKPOINT)']
     needed = [f'{action.option_strings[0]} {action.metavar}'
               for action in parser._actions if action.option_strings and action.required]
     return ' '.join([*places, *needed, '[options]'])
@@ -75,6 +90,8 @@ def run_tool(run, args):
         warnings.filterwarnings('ignore', _ABOUT_ITSELF, module='mmseg')
         use_device(getattr(args, 'device', None), getattr(args, 'launcher', 'none'))
         stop_as_usual()
+        if 'config' in args and 'checkpoint' in args:
+            find_model(args)
         if 'cfg_options' in args:
             from ..config.loading import read_config_options
             args.cfg_options = read_config_options(args.cfg_options, args.config)
@@ -129,14 +146,44 @@ def use_device(name: str | None, launcher: str = 'none'):
 
 def add_config_options(parser: ArgumentParser, checkpoint: bool = False):
     """Add the config, the checkpoint if wanted, and the options of every tool that builds a model."""
-    parser.add_argument('config', metavar='CONFIG',
-                        help='name of a config, such as maskrcnn_xcit_s12_p8_coco, or path of a config file')
+    alone = '; or WORK_DIR, the work dir of a training, in place of CONFIG and CHECKPOINT: it has both'
+    parser.add_argument('config', metavar='CONFIG', help='name of a config, such as maskrcnn_xcit_s12_p8_coco, or path '
+                        f'of a config file{alone if checkpoint else ""}')
     if checkpoint:
-        parser.add_argument('checkpoint', metavar='CHECKPOINT',
+        parser.add_argument('checkpoint', metavar='CHECKPOINT', nargs='?',
                             help='weights of the whole model: a path, a URL, xcit://NAME from docs/models.md, or a '
                             'work dir (its best checkpoint)')
     parser.add_argument('--cfg-options', nargs='+', action='extend', metavar='KEY=VALUE',
                         help='change values of the config: a.b=value; write lists without spaces: a="[1,2]"')
+
+
+def find_model(args):
+    """Set config and checkpoint of a tool that got a work dir in place of both.
+
+    Raises:
+        ConfigError: One of the two is missing, or they come in the wrong order.
+    """
+    from ..config.loading import config_of_run, list_models
+    if args.config is None:  # of an exported file, or not needed
+        return
+    last = vars(args).get('images') or vars(args).get('out')
+    is_dir = Path(args.config).is_dir()
+    if args.checkpoint is None and is_dir:
+        try:
+            config = config_of_run(args.config)
+        except ConfigError as error:
+            if last and [*Path(last).glob('*.py')]:
+                raise ConfigError(f'{error}. The work dir comes first: {last} {args.config}') from None
+            raise
+        args.config, args.checkpoint = str(config), args.config
+        if vars(args).get('work_dir', '') is None:
+            args.work_dir = args.checkpoint
+    elif args.checkpoint is None:
+        raise ConfigError(f'{args.config} needs weights: CONFIG CHECKPOINT, or the work dir of a training in place of '
+                          'both')
+    elif is_dir and args.config not in list_models():
+        raise ConfigError(f'{args.config} is a folder, not a config. CONFIG comes first, then CHECKPOINT; the work dir '
+                          'of a training needs no CONFIG')
 
 
 def add_run_options(parser: ArgumentParser):

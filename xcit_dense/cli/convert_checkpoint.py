@@ -1,5 +1,8 @@
 """Convert XCiT weights between layouts (the authors', dense models, timm, mmpretrain), or describe a file.
 
+    python -m xcit_dense convert_checkpoint work_dirs/mine backbone.pth --to dense
+    python -m xcit_dense convert_checkpoint xcit://small_12_p16_224 --inspect
+
 The layout of IN is recognised, including wrapped weights (data parallel, averages). One model is taken out of a file
 that holds several (distillation, DINO, EMA).
 """

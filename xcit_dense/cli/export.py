@@ -1,4 +1,7 @@
-"""Export a trained detector or segmentor to one ONNX file and compare it with the checkpoint."""
+"""Export a trained detector or segmentor to one ONNX file and compare it with the checkpoint.
+
+    python -m xcit_dense export work_dirs/mine model.onnx
+"""
 from .common import Parser, add_config_options, add_shared, run_tool
 
 

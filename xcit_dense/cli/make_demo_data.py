@@ -1,4 +1,7 @@
-"""Generate a small data set of five classes: scenes in COCO's and ADE20k's layout, and objects in class folders."""
+"""Generate a small data set of five classes: scenes in COCO's and ADE20k's layout, and objects in class folders.
+
+    python -m xcit_dense make_demo_data data/demo
+"""
 from .common import Parser, run_tool
 
 

@@ -1,4 +1,7 @@
-"""Measure a config on this machine: numerical error of the backbone, training time, memory, loss, metrics."""
+"""Measure a config on this machine: numerical error of the backbone, training time, memory, loss, metrics.
+
+    python -m xcit_dense measure maskrcnn_xcit_s12_p8_coco --data-root DIR
+"""
 import json
 import tempfile
 from pathlib import Path

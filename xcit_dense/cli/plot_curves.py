@@ -1,4 +1,7 @@
-"""Plot the loss and metric curves of a training run."""
+"""Plot the loss and metric curves of a training run.
+
+    python -m xcit_dense plot_curves work_dirs/mine
+"""
 from .common import Parser, add_shared, run_tool
 
 

@@ -1,28 +1,19 @@
-"""Predict images: draw the predictions, write COCO results (detection) or label maps (segmentation)."""
-import sys
+"""Predict images: draw the predictions, write COCO results (detection) or label maps (segmentation).
 
+    python -m xcit_dense predict work_dirs/mine photos --out drawn
+    python -m xcit_dense predict maskrcnn_xcit_s12_p8_coco xcit://maskrcnn_small_12_p8 photo.jpg --out drawn
+"""
 from .common import Parser, add_config_options, add_shared, finite, run_tool
 
 #: Options for what is fixed in an exported file.
-_OF_CHECKPOINTS = '--cfg-options', '--image-size', '--device', '--dtype', '--amp'
+_OF_CHECKPOINTS = 'cfg_options', 'image_size', 'device', 'dtype'
 
 
 def main(argv=None):
     """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
-    parser = Parser(description=__doc__, epilog='For an exported file, give MODEL.onnx IMAGES --out DIR without '
-                    'CONFIG: the file contains the classes and how to read images.')
-    words = [str(word) for word in (sys.argv[1:] if argv is None else argv)]
-    exported = any(word.lower().endswith('.onnx') for word in words)
-    if exported:
-        parser.usage = '%(prog)s MODEL.onnx IMAGES --out DIR [options]; an exported file needs no CONFIG'
-        parser.add_argument('checkpoint', metavar='MODEL.onnx', help='file that `export` wrote')
-        parser.set_defaults(config=None, cfg_options=None, image_size=None, device=None, dtype='float32')
-        if given := [word for word in words if word.partition('=')[0] in _OF_CHECKPOINTS]:
-            parser.error(f'{given[0]} is only for checkpoints: it cannot change an exported file')
-        if not words[0].startswith('-') and not words[0].lower().endswith('.onnx'):
-            parser.error(f'an exported file needs no CONFIG and must come first, got {words[0]} before it')
-    else:
-        add_config_options(parser, checkpoint=True)
+    parser = Parser(description=__doc__, epilog='An exported file takes the place of CONFIG and CHECKPOINT: it '
+                    'contains the classes and how to read images.')
+    add_config_options(parser, checkpoint=True)
     parser.add_argument('images', metavar='IMAGES', help='an image, a folder with images at any depth, a video (.mp4, '
                         '.avi, .mov, .mkv, .webm), or a list (.txt) with one path per line, relative to the list or to '
                         'the working folder; lines that begin with # are comments')
@@ -41,11 +32,17 @@ def main(argv=None):
                         'objects in large images, and for images that do not fit in memory (default: the whole image)')
     parser.add_argument('--overlap', type=finite, metavar='SHARE', help='smallest share of a tile that the next tile '
                         'also covers (default: 0.2)')
-    if not exported:
-        add_shared(parser, 'image-size', 'device', 'dtype')
-    add_shared(parser, 'runtime', 'overwrite')
+    add_shared(parser, 'image-size', 'device', 'dtype', 'runtime', 'overwrite')
     args = parser.parse_args(argv)
-    if args.runtime and not exported:
+    exported = [path for path in (args.config, args.checkpoint) if str(path).lower().endswith('.onnx')]
+    if exported and args.checkpoint:
+        parser.error(f'{exported[0]} is an exported file, which needs no CONFIG or CHECKPOINT: give it alone')
+    if exported:
+        for name in _OF_CHECKPOINTS:
+            if vars(args)[name] not in (None, parser.get_default(name)):
+                parser.error(f'--{name.replace("_", "-")} is only for checkpoints: it cannot change an exported file')
+        args.config, args.checkpoint = None, args.config
+    elif args.runtime:
         parser.error('--runtime is only for exported files (.onnx); a checkpoint runs in torch')
     run_tool(_run, args)
 

@@ -1,4 +1,8 @@
-"""Evaluate a checkpoint on the test data of a config and print its metrics."""
+"""Evaluate a checkpoint on the test data of a config and print its metrics.
+
+    python -m xcit_dense test work_dirs/mine --report
+    python -m xcit_dense test maskrcnn_xcit_s12_p8_coco xcit://maskrcnn_small_12_p8 --data-root DIR
+"""
 import logging
 from pathlib import Path
 

@@ -1,4 +1,8 @@
-"""Train the model of a config, on the GPU if there is one."""
+"""Train the model of a config, on the GPU if there is one.
+
+    python -m xcit_dense train maskrcnn_xcit_s12_p16_custom --data-root DIR
+    python -m xcit_dense train maskrcnn_xcit_s12_p16_custom --data-root DIR --resume
+"""
 import os
 import sys
 import time

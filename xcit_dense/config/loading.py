@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mmengine.config import Config, DictAction
 
+from .._utils.files import OwnFiles
 from .._utils.text import did_you_mean
 from ..annotations import DataOptions, place_data
 from ..compat.internals import CONFIG_READERS
@@ -206,6 +207,20 @@ def find_config(name) -> Path:
     known = [p.stem for p in path.parent.glob('*.py')] + names
     raise ConfigError(f'there is no config {name}' + did_you_mean(
         stem, known, 3, '; xcit_dense.list_models() lists the configs of this package'))
+
+
+def config_of_run(work_dir) -> Path:
+    """Return the config that a training wrote into its work dir.
+
+    Raises:
+        ConfigError: There is none, or there are several.
+    """
+    own = sorted(Path(work_dir, name) for name in OwnFiles(work_dir, 'train').names() if name.endswith('.py'))
+    found = own or sorted(Path(work_dir).glob('*.py'))  # that of a checkpoint that came without the record
+    if len(found) != 1:
+        what = f'several configs: {", ".join(path.name for path in found)}' if found else 'no config of a training'
+        raise ConfigError(f'the folder {work_dir} has {what}. Give config and checkpoint instead')
+    return found[0]
 
 
 def read_config_options(items, config):

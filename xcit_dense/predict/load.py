@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 from mmengine.config import Config
 
-from .._utils.files import OwnFiles
 from .._utils.text import counted, listed
-from ..config.loading import load_config
+from ..config.loading import config_of_run, load_config
 from ..config.tasks import task_of
 from ..errors import ConfigError, SetupError
 from ..runtime import Objects as Found
@@ -67,20 +66,10 @@ def load(config, checkpoint=None, *, device=None, threshold: float = None, cfg_o
         cfg = copy.deepcopy(config)
         cfg.merge_from_dict(cfg_options or {})
     else:
-        source = _dumped_in(config) if Path(config).is_dir() else config
+        source = config_of_run(config) if Path(config).is_dir() else config
         cfg = load_config(source, cfg_options=cfg_options, pretrained=False)
     predictor = build_predictor(cfg, checkpoint, device=device, dtype=dtype, given=cfg_options or ())
     return task_of(cfg).part('loaded')(predictor, threshold)
-
-
-def _dumped_in(work_dir):
-    """Return the config that a training wrote into its work dir."""
-    own = sorted(Path(work_dir, name) for name in OwnFiles(work_dir, 'train').names() if name.endswith('.py'))
-    found = own or sorted(Path(work_dir).glob('*.py'))  # that of a checkpoint that came without the record
-    if len(found) != 1:
-        what = f'has several configs: {", ".join(path.name for path in found)}' if found else 'has no config'
-        raise ConfigError(f'{work_dir} {what}. Name the config file: load(config, checkpoint)')
-    return found[0]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
