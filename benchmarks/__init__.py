@@ -1,1 +1,1 @@
-"""Time, memory and error of XCiT compared with its released form and other backbones (tools/benchmark.py)."""
+"""Time, memory and error of XCiT compared with the authors' form and other backbones (tools/benchmark.py)."""

@@ -1,4 +1,4 @@
-"""Time, memory and error of XCiT compared with its released form and other backbones, on this machine."""
+"""Time, memory and error of XCiT compared with the authors' form and other backbones, on this machine."""
 import statistics
 from contextlib import suppress
 from functools import partial
@@ -80,7 +80,7 @@ def measure_cell(arch, image, *, batch, dtype, mode, names, runs, compiled=False
     """Measure models on the same images, interleaved in this process.
 
     Args:
-        arch: Architecture of XCiT, for ours, plain and timm.
+        arch: Architecture of XCiT, for ours, the authors and timm.
         image: Height and width.
         batch: Number of images.
         dtype: Key of `DTYPES`.
@@ -94,7 +94,8 @@ def measure_cell(arch, image, *, batch, dtype, mode, names, runs, compiled=False
 
     Returns:
         A dict: the cell, and a dict per model in ``rows``. Times are seconds per batch. ``error`` and
-        ``gradient_error`` of a row are relative to plain in float32 (2-norm; worst map; all parameters as one vector).
+        ``gradient_error`` of a row are relative to the authors' form in float32 (2-norm; worst map; all parameters as
+        one vector).
         On a GPU ``host_seconds`` is the time after which a step returns, before the GPU is done, and ``gpu_seconds``
         that which the GPU needs alone: a step takes as long as the slower of the two.
     """
@@ -123,12 +124,12 @@ def measure_cell(arch, image, *, batch, dtype, mode, names, runs, compiled=False
         with suppress(RuntimeError):  # not every model can be captured
             rows[name]['gpu_seconds'] = gpu_time(steps[name])
     for name, row in rows.items():
-        _relate(row, rows.get('plain', {}))
+        _relate(row, rows.get('authors', {}))
         if name in RUNTIMES and 'seconds' in row:
             row['times_ours'] = rows['ours']['seconds'] / row['seconds']
         form = name.removesuffix(', compiled')
-        if form in ('ours', 'plain') and 'seconds' in row:
-            count = multiply_adds(arch, *image, training=mode == 'training', released=form == 'plain')
+        if form in ('ours', 'authors') and 'seconds' in row:
+            count = multiply_adds(arch, *image, training=mode == 'training', authors=form == 'authors')
             row['multiply_adds'] = batch * count
         if form == 'ours' and 'seconds' in row:
             _compare_with_machine(row, arch, image, batch, mode, DTYPES[dtype], rates or {})
@@ -165,16 +166,16 @@ def _look_at(model, images, mode, dtype, row):
 
 
 def _add_errors(rows, seen, models, images, mode, dtype):
-    wanted = seen.get('plain')
-    if dtype != 'float32' and wanted:  # the error of the half type in the released form is the reference for ours
+    wanted = seen.get('authors')
+    if dtype != 'float32' and wanted:  # the error of the half type in the authors' form is the reference for ours
         try:
             with without_tf32():
-                wanted = _look_at(models['plain'], images, mode, 'float32', dict(name='plain'))
+                wanted = _look_at(models['authors'], images, mode, 'float32', dict(name='authors'))
         except torch.OutOfMemoryError:
             wanted = None
-            _drop_gradients(models['plain'])
+            _drop_gradients(models['authors'])
     for name, found in seen.items():
-        if wanted and found is not wanted and (name.startswith(('ours', 'plain')) or name in RUNTIMES):
+        if wanted and found is not wanted and (name.startswith(('ours', 'authors')) or name in RUNTIMES):
             rows[name].update(_errors(found, wanted))
 
 
@@ -194,13 +195,13 @@ def time_interleaved(steps, runs, warmup=_WARMUP_ROUNDS):
     return {name: values[warmup:] for name, values in seconds.items()}
 
 
-def _relate(row, plain):
-    """Add to a row its speed and its memory relative to plain."""
-    if 'seconds' in row and 'seconds' in plain:
-        row['times_as_fast'] = plain['seconds'] / row['seconds']
+def _relate(row, authors):
+    """Add to a row its speed and its memory relative to the authors' form."""
+    if 'seconds' in row and 'seconds' in authors:
+        row['times_as_fast'] = authors['seconds'] / row['seconds']
     for name in ('saved_bytes', 'peak_bytes'):
-        if name in row and plain.get(name):
-            row[name.replace('bytes', 'share')] = row[name] / plain[name]
+        if name in row and authors.get(name):
+            row[name.replace('bytes', 'share')] = row[name] / authors[name]
 
 
 def _compare_with_machine(row, arch, image, batch, mode, dtype, rates):

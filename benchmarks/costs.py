@@ -15,7 +15,7 @@ _SHAPES = ((2048, 2048, 2048), (16000, 384, 1536), (16000, 1536, 384))
 _SHAPES_GPU = (*_SHAPES, (8192, 8192, 8192), (64000, 384, 1536))
 
 
-def multiply_adds(arch, height: int, width: int, *, training: bool = False, released: bool = False,
+def multiply_adds(arch, height: int, width: int, *, training: bool = False, authors: bool = False,
                   num_classes: int = None) -> int:
     """Return the multiply-adds of the backbone with its pyramid, or of the classifier, for one image.
 
@@ -24,7 +24,7 @@ def multiply_adds(arch, height: int, width: int, *, training: bool = False, rele
         height: Height of the image in pixels.
         width: Width of the image in pixels.
         training: Whether to count the backward pass too.
-        released: Whether to count what `ReferenceXCiT` does: XCA on tokens, and positions as a convolution over the
+        authors: Whether to count what `ReferenceXCiT` does: XCA on tokens, and positions as a convolution over the
             grid. Otherwise, XCA counts in its Gram form if that is less, and positions not at all: they are one product
             per row and per column.
         num_classes: Number of classes of an `XCiTClassifier`; None for the backbone with its pyramid.
@@ -37,8 +37,8 @@ def multiply_adds(arch, height: int, width: int, *, training: bool = False, rele
         # the gradient of the image is not needed
         stem += 9 * channels_in * channels * cells * (2 if training and N is None else passes)
         N = cells
-    block = sum(branch_multiply_adds(arch, N, training=training, released=released).values())
-    positions = 64 * N * C * (2 if training else 1) if released else 0
+    block = sum(branch_multiply_adds(arch, N, training=training, authors=authors).values())
+    positions = 64 * N * C * (2 if training else 1) if authors else 0
     if num_classes is not None:
         attention = 3 * (N + 1) * C * C + 2 * (N + 1) * C
         ends = 2 * (attention + C * C + 2 * C * int(C * arch.mlp_ratio)) + C * num_classes
@@ -47,21 +47,21 @@ def multiply_adds(arch, height: int, width: int, *, training: bool = False, rele
     return stem + positions + (arch.out_indices[-1] + 1) * block + pyramid * passes
 
 
-def branch_multiply_adds(arch, tokens: int, *, training: bool = False, released: bool = False) -> dict:
+def branch_multiply_adds(arch, tokens: int, *, training: bool = False, authors: bool = False) -> dict:
     """Return the multiply-adds of each branch of a block (``'XCA'``, ``'LPI'``, ``'FFN'``) for one image.
 
     Args:
         arch: As for `XCiT`.
         tokens: Number of tokens of the image.
         training: As for `multiply_adds`.
-        released: As for `multiply_adds`.
+        authors: As for `multiply_adds`.
     """
     arch = get_arch(arch)
     N, C, d = tokens, arch.embed_dims, arch.embed_dims // arch.num_heads
     passes = 3 if training else 1
     token_form = (4 * N * C * C + 2 * N * C * d) * passes
     gram_form = 5 * N * C * C + 7 * C**3 if training else 2 * N * C * C + 3 * C**3 + 2 * C * C * d
-    return dict(XCA=token_form if released else min(token_form, gram_form), LPI=18 * N * C * passes,
+    return dict(XCA=token_form if authors else min(token_form, gram_form), LPI=18 * N * C * passes,
                 FFN=2 * N * C * int(C * arch.mlp_ratio) * passes)
 
 

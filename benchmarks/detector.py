@@ -36,9 +36,9 @@ def _xcit(kind, patch_size):
 #: Backbone and channels of its four maps, by name; those of mmdet are set as in its own Mask R-CNN configs.
 BACKBONES = {
     'ours small_12_p8': _xcit('XCiT', 8),
-    'plain small_12_p8': _xcit(ReferenceXCiT, 8),
+    'authors small_12_p8': _xcit(ReferenceXCiT, 8),
     'ours small_12_p16': _xcit('XCiT', 16),
-    'plain small_12_p16': _xcit(ReferenceXCiT, 16),
+    'authors small_12_p16': _xcit(ReferenceXCiT, 16),
     'swin_t': (dict(type='SwinTransformer', drop_path_rate=0.2), [96, 192, 384, 768]),
     'resnet50': (dict(type='ResNet', depth=50, frozen_stages=1, norm_cfg=dict(type='BN', requires_grad=True),
                       norm_eval=True, style='pytorch'), [256, 512, 1024, 2048]),

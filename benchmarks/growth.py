@@ -16,6 +16,8 @@ from .cells import expected_seconds, make_step, measure_cell
 from .models import build_models
 
 _POINTS = 7
+#: Seconds. A model with a slower step is not measured on larger images: its time may grow with the tokens' square.
+_LONGEST = 10
 
 
 def growth_sizes(patch_size, max_tokens=400_000, min_tokens=1000):
@@ -44,13 +46,14 @@ def growth_jobs(arch, *, dtype, mode, names, runs, max_tokens, rates):
     row says so. Times are those of `measure_cell`, with the untimed step as the only warmup.
     """
     peaks = {}  # tokens and bytes of the previous point, by model
+    seconds = {}  # of a step at the previous point, by model
     arch = arch if isinstance(arch, str) else get_arch(arch)
     jobs = []
     for side in growth_sizes(get_arch(arch).patch_size, max_tokens):
         image = (side, side)
 
         def measure(image=image):
-            return _measure_point(arch, image, dtype, mode, names, runs, rates, peaks)
+            return _measure_point(arch, image, dtype, mode, names, runs, rates, peaks, seconds)
 
         cost = expected_seconds(arch, image, batch=1, mode=mode, names=names, runs=runs, rates=rates)
         cost += 8 * len(names) if get_device() == 'cpu' else 0  # each needs its own process
@@ -58,12 +61,12 @@ def growth_jobs(arch, *, dtype, mode, names, runs, max_tokens, rates):
     return jobs
 
 
-def _measure_point(arch, image, dtype, mode, names, runs, rates, peaks):
+def _measure_point(arch, image, dtype, mode, names, runs, rates, peaks, seconds):
     tokens = math.prod(-(-side // get_arch(arch).patch_size) for side in image)
     options = dict(batch=1, dtype=dtype, mode=mode)
-    memory, failed = {}, {}
+    memory, failed = {}, {name: 'too slow' for name in names if seconds.get(name, 0) > _LONGEST}
     if get_device() == 'cpu':
-        for name in names:
+        for name in [name for name in names if name not in failed]:
             before, peak = peaks.get(name, (tokens, 0))
             try:
                 if peak is None or 1.5 * peak * tokens / before > available_memory():
@@ -75,6 +78,7 @@ def _measure_point(arch, image, dtype, mode, names, runs, rates, peaks):
     fitting = [name for name in names if name not in failed]
     cell = measure_cell(arch, image, names=fitting, runs=runs, warmup=0, rates=rates, **options)
     for row in cell['rows']:
+        seconds[row['name']] = row.get('seconds', 0)
         if row['name'] in memory:
             row['peak_bytes'] = memory[row['name']]
     cell['rows'] += [dict(name=name, failed=reason) for name, reason in failed.items()]

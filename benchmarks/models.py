@@ -1,4 +1,4 @@
-"""The models of a benchmark: XCiT, its released form, and other backbones."""
+"""The models of a benchmark: XCiT, the authors' form, and other backbones."""
 import copy
 
 import torch
@@ -6,6 +6,7 @@ from mmengine.device import get_device
 from mmengine.registry import MODELS, init_default_scope
 from torch import nn
 
+from xcit_dense.archs import get_arch
 from xcit_dense.compat.versions import check_versions
 from xcit_dense.errors import SetupError
 from xcit_dense.models import ReferenceXCiT, XCiT
@@ -39,6 +40,23 @@ class TimmXCiT(nn.Module):
         return (x, )
 
 
+class ViT(nn.Module):
+    """timm's ViT of the depth, width and patch of an XCiT: attention between all tokens, without a pyramid.
+
+    Args:
+        arch: The `Arch` of the XCiT.
+    """
+
+    def __init__(self, arch):
+        super().__init__()
+        self.model = _from_timm(f'vit_small_patch{arch.patch_size}_224', embed_dim=arch.embed_dims, depth=arch.depth,
+                                num_heads=arch.num_heads, num_classes=0, dynamic_img_size=True)
+
+    def forward(self, x):
+        """Map images (B, 3, H, W) to a tuple of tokens (B, N + 1, C)."""
+        return (self.model.forward_features(x), )
+
+
 def _from_timm(name, **options):
     try:
         import timm
@@ -56,8 +74,9 @@ def _from_mmdet(**cfg):
 
 #: Other models by name: functions from the arch of XCiT to a module that maps images to a tuple of maps.
 RIVALS = {
-    'plain': lambda arch: ReferenceXCiT(arch, norm_cfg=dict(type='BN')),
+    'authors': lambda arch: ReferenceXCiT(arch, norm_cfg=dict(type='BN')),
     'timm': TimmXCiT,
+    'vit': lambda arch: ViT(get_arch(arch)),
     'swin_t': lambda arch: _from_mmdet(type='SwinTransformer', drop_path_rate=0.),  # mmdet's defaults are Swin-T's
     'resnet50': lambda arch: _from_mmdet(type='ResNet', depth=50, norm_eval=False),
     'convnext_t': lambda arch: _from_timm('convnext_tiny', features_only=True),
@@ -71,7 +90,7 @@ def build_models(arch, mode, names, compiled=False, shape=None):
         arch: Architecture of XCiT; must be a name if timm is among the models.
         mode: One of `MODES`.
         names: ``'ours'``, keys of `RIVALS` and, together with ours in inference on a CPU, keys of `RUNTIMES`. Ours,
-            the plain form and the runtimes have the same parameters.
+            the authors' form and the runtimes have the same parameters.
         compiled: Whether to add every model a second time, under `torch.compile`; of ours the blocks, as ``--compile``.
         shape: Shape of the images, for runtimes.
 
@@ -83,8 +102,8 @@ def build_models(arch, mode, names, compiled=False, shape=None):
     randomise(ours)
     models = {name: ours if name == 'ours' else RIVALS[name](arch) for name in names
               if name not in RUNTIMES}
-    if 'plain' in models:
-        models['plain'].load_state_dict(ours.state_dict())
+    if 'authors' in models:
+        models['authors'].load_state_dict(ours.state_dict())
     for name, model in models.items():
         model.to(get_device()).train(mode == 'training')
         if name == 'ours' and mode == 'inference':

@@ -7,7 +7,7 @@ from xcit_dense.report.curves import COLOURS, FAINT, INK, name_axes, new_figure,
 from .growth import curve, exponents
 
 #: Ours stands out; the others have a colour each, in every plot.
-MODEL_COLOURS = dict(zip(('plain', 'ours', 'timm', 'swin_t', 'resnet50', 'convnext_t'), COLOURS, strict=False))
+MODEL_COLOURS = dict(zip(('authors', 'ours', 'timm', 'swin_t', 'resnet50', 'convnext_t', 'vit'), COLOURS, strict=False))
 
 
 def markdown(result) -> str:
@@ -23,7 +23,7 @@ def markdown(result) -> str:
     parts = [f'# Benchmark\n\n{machine["device"]}; torch {machine["torch"]}; {rates}{"".join(copies)}.\n\n'
              'Seconds per batch: median (fastest to slowest). Share: multiply-adds per second of this form of the '
              'model, relative to the fastest matrix product. Error: of the maps, and in training also of the gradient, '
-             'relative to plain in float32. Plain is the released form of XCiT.']
+             'relative to the authors\' form in float32 (authors).']
     for mode in ('inference', 'training'):
         cells = [cell for cell in result['cells'] if cell['mode'] == mode]
         if cells:
@@ -70,20 +70,20 @@ def _cell_table(cells):
                 _number(row, 'multiply_adds', '{:.3g}', 1e9),
                 _number(row, 'share_of_matrix_rate', '{:.0%}'), _number(row, 'share_of_copy_rate', '{:.0%}'),
                 _number(row, 'saved_bytes', '{:.3g}', 2**30), _number(row, 'saved_share', '{:.2f}'),
-                _number(row, 'peak_bytes', '{:.3g}', 2**30), _number(row, 'file_bytes', '{:.3g}', 1e6),
+                _number(row, 'peak_bytes', '{:.3g}', 2**30), _number(row, 'file_bytes', '{:.3g}', 2**20),
                 ' / '.join(errors)))
-    return markdown_table(('arch', 'image', 'batch', 'dtype', 'model', 'seconds', 'times plain\'s speed', 'times ours',
-                   'multiply-adds, G', 'share', 'share of copy rate', 'saved, GiB', 'of plain\'s', 'peak, GiB',
-                   'file, MB', 'error'), rows)
+    return markdown_table(('arch', 'image', 'batch', 'dtype', 'model', 'seconds', 'times as fast', 'times ours',
+                   'multiply-adds, G', 'share', 'share of copy rate', 'saved, GiB', 'share of saved', 'peak, GiB',
+                   'file, MiB', 'error'), rows)
 
 
 def _paper_table(cells):
     rows = [(cell['arch'], 'x'.join(map(str, cell['image'])), cell['batch'], cell['dtype'], cell['mode'], row['name'],
              f'{1e3 * row["paper_seconds"]:.1f}', f'{1 / row["times_ours"]:.2f}', row['launches'], row['waits'],
-             f'{row["moved_bytes"] / 1e9:.1f}', f'{row["flops"] / 1e9:.0f}', f'{row["peak_bytes"] / 2**30:.2f}')
+             f'{row["moved_bytes"] / 2**30:.1f}', f'{row["flops"] / 1e9:.0f}', f'{row["peak_bytes"] / 2**30:.2f}')
             for cell in cells for row in cell['rows']]
     return markdown_table(('arch', 'image', 'batch', 'dtype', 'mode', 'model', 'ms on paper', 'of ours', 'launches',
-                           'waits', 'GB moved', 'GFLOP', 'peak, GiB'), rows)
+                           'waits', 'GiB moved', 'GFLOP', 'peak, GiB'), rows)
 
 
 def _growth_table(cells):
@@ -93,7 +93,7 @@ def _growth_table(cells):
             rows.append((f'{cell["tokens"]:,}', 'x'.join(map(str, cell['image'])), row['name'], _seconds(row),
                          _number(row, 'times_as_fast', '{:.2f}'), _number(row, 'peak_bytes', '{:.3g}', 2**30)))
     fitted = [(name, f'{e["seconds"]:.2f}', f'{e["peak_bytes"]:.2f}') for name, e in exponents(cells).items()]
-    return (markdown_table(('tokens', 'image', 'model', 'seconds', 'times plain\'s speed', 'peak, GiB'), rows) + '\n\n'
+    return (markdown_table(('tokens', 'image', 'model', 'seconds', 'times as fast', 'peak, GiB'), rows) + '\n\n'
             + markdown_table(('model', 'exponent of time', 'exponent of memory'), fitted))
 
 
@@ -143,7 +143,7 @@ def plot_growth(cells, file):
             axes.plot(tokens, [v / unit for v in values], marker='o', markersize=4,
                       color=MODEL_COLOURS.get(name, FAINT), linewidth=2.2 if name == 'ours' else 1.3,
                       label=f'{name}: tokens^{exponent[value]:.2f}')
-
+        _draw_slopes(axes, *curve(cells, cells[0]['rows'][0]['name'], value), unit)
         name_axes(axes, title, f'tokens of {patch_size} x {patch_size} pixels', label)
         axes.set(xscale='log', yscale='log')
         top = second_axis(axes, 'side of a square image (pixels)', lambda n: patch_size * abs(n)**0.5,
@@ -154,6 +154,17 @@ def plot_growth(cells, file):
         axes.legend(fontsize=9, labelcolor=INK, frameon=False)
     figure.savefig(file, dpi=110)
     return file
+
+
+def _draw_slopes(axes, tokens, values, unit):
+    """Draw what a cost that grows with the tokens, and with their square, would be from the first point on."""
+    if not values:
+        return
+    top = axes.get_ylim()[1]
+    for power, words in ((1, 'in proportion'), (2, 'with the square')):
+        axes.plot(tokens, [values[0] / unit * (n / tokens[0])**power for n in tokens], color=FAINT, linewidth=1,
+                  linestyle='--' if power == 1 else ':', label=words, zorder=0)
+    axes.set_ylim(top=top)
 
 
 def _tick(value, _):

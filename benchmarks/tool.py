@@ -1,4 +1,4 @@
-"""Measure time and memory of XCiT, its released form and other backbones on this machine."""
+"""Measure time and memory of XCiT, the authors' form and other backbones on this machine."""
 import itertools
 from argparse import ArgumentTypeError
 from pathlib import Path
@@ -23,9 +23,9 @@ def main(argv=None):
                         'bfloat16 on a GPU; float32 on a CPU, and bfloat16 if it has AVX512-BF16 or AMX)')
     parser.add_argument('--modes', nargs='+', default=['inference', 'training'], metavar='MODE',
                         help='inference: the fused model; training: forward and backward (default: both)')
-    parser.add_argument('--rivals', nargs='*', default=['plain'], metavar='MODEL',
-                        help='other models to measure: plain (XCiT in its released form), timm (without a pyramid), '
-                        'swin_t, resnet50, convnext_t (default: plain)')
+    parser.add_argument('--rivals', nargs='*', default=['authors'], metavar='MODEL',
+                        help='other models to measure: authors (XCiT in the authors\' form), timm (without a pyramid), '
+                        'vit (attention between tokens), swin_t, resnet50, convnext_t (default: authors)')
     parser.add_argument('--runtimes', nargs='*', metavar='NAME',
                         help='also measure our XCiT exported, inference on a CPU: eager_bf16, onnxruntime, '
                         'onnxruntime_int8, openvino; compiled for one image size: openvino_fixed, openvino_bf16, '

@@ -39,7 +39,7 @@ def test_multiply_adds_of_the_released_form_are_pytorchs_count(name, size, train
     if training:  # PyTorch takes the gradient of a depthwise convolution's weight for that of a full one
         tokens, C = math.prod(-(-side // arch.patch_size) for side in size), arch.embed_dims
         counted -= arch.depth * 2 * 9 * tokens * C * (C - 1)
-    assert multiply_adds(name, *size, training=training, released=True, num_classes=classes) == counted
+    assert multiply_adds(name, *size, training=training, authors=True, num_classes=classes) == counted
     assert multiply_adds(name, *size, training=training, num_classes=classes) < counted
 
 
@@ -47,7 +47,7 @@ def test_multiply_adds_take_the_form_with_fewer():
     arch, C, d = replace(ARCH, embed_dims=64), 64, 16
     for N, gram_saves in ((16, 0), (10_000, 2 * 10_000 * C * (C + d) - 3 * C**3 - 2 * C * C * d)):
         side = round(N**0.5) * 16
-        saved = multiply_adds(arch, side, side, released=True) - multiply_adds(arch, side, side)
+        saved = multiply_adds(arch, side, side, authors=True) - multiply_adds(arch, side, side)
         assert saved == 64 * C * N + arch.depth * gram_saves  # and the positions
 
 
@@ -76,17 +76,17 @@ def test_saved_bytes_are_storages_that_are_neither_given_nor_counted_before():
 @pytest.mark.parametrize('mode, dtype', (('inference', 'float32'), ('training', 'float32'), ('training', 'bfloat16'),
                                          ('training', 'float16')))
 def test_cell_compares_models_of_the_same_parameters(mode, dtype):
-    cell = cells.measure_cell(ARCH, (64, 80), batch=2, dtype=dtype, mode=mode, names=['ours', 'plain'], runs=2,
+    cell = cells.measure_cell(ARCH, (64, 80), batch=2, dtype=dtype, mode=mode, names=['ours', 'authors'], runs=2,
                                   rates=dict(matrix=1e9, copy=1e9))
     ours, plain = cell['rows']
-    assert (cell['tokens'], ours['name'], plain['name']) == (20, 'ours', 'plain')
+    assert (cell['tokens'], ours['name'], plain['name']) == (20, 'ours', 'authors')
     for row in cell['rows']:
         assert 0 < row['fastest'] <= row['seconds'] <= row['slowest']
         assert row['times_as_fast'] == plain['seconds'] / row['seconds']
     assert 0 < ours['error'] < (1e-5 if dtype == 'float32' else 5e-2)
     assert ours['share_of_matrix_rate'] == ours['multiply_adds'] / 1e9 / ours['seconds']
     assert ours['multiply_adds'] <= plain['multiply_adds'] == 2 * multiply_adds(
-        ARCH, 64, 80, training=mode == 'training', released=True)
+        ARCH, 64, 80, training=mode == 'training', authors=True)
     assert ('error' in plain) == (dtype != 'float32')  # then both err
     if mode == 'training':
         assert 0 < ours['gradient_error'] < (1e-5 if dtype == 'float32' else 0.2)
@@ -101,14 +101,14 @@ def test_a_wrong_model_shows_in_the_error_and_one_that_does_not_fit_is_left_out(
             raise torch.OutOfMemoryError
 
     def rows(mode):
-        return cells.measure_cell(ARCH, (64, 64), batch=1, dtype='float32', mode=mode, names=['ours', 'plain'],
+        return cells.measure_cell(ARCH, (64, 64), batch=1, dtype='float32', mode=mode, names=['ours', 'authors'],
                                   runs=1)['rows']
 
     monkeypatch.setattr(ReferenceXCiT, 'load_state_dict', lambda self, state: None)
     assert rows('inference')[0]['error'] > 1e-2
-    monkeypatch.setitem(models.RIVALS, 'plain', lambda arch: TooLarge(arch, **BN))
+    monkeypatch.setitem(models.RIVALS, 'authors', lambda arch: TooLarge(arch, **BN))
     ours, plain = rows('training')
-    assert plain == dict(name='plain', failed='out of memory')
+    assert plain == dict(name='authors', failed='out of memory')
     assert ours['seconds'] > 0 and 'times_as_fast' not in ours
 
 
@@ -170,7 +170,7 @@ def test_exponents_of_powers():
 def test_peak_memory_is_that_of_the_step():
     """A fresh process: neither what this one used before nor the model counts."""
     torch.ones(2**28).sum()
-    peak = growth.peak_bytes('plain', ARCH, (512, 512), batch=1, dtype='float32', mode='training')
+    peak = growth.peak_bytes('authors', ARCH, (512, 512), batch=1, dtype='float32', mode='training')
     kept = cells.saved_bytes(ReferenceXCiT(ARCH, **BN), torch.randn(1, 3, 512, 512), 'float32')
     assert kept < peak < 3 * kept
 
@@ -270,7 +270,7 @@ def test_tool_writes_numbers_tables_and_pictures(tmp_path):
     assert [cell['dtype'] for cell in result['cells']] == types and result['settings']['runs'] == 1
     for cell in result['cells']:
         assert (cell['arch'], cell['image'], cell['mode'], cell['tokens']) == ('nano_12_p16', [64, 64], 'inference', 16)
-        assert [row['name'] for row in cell['rows']] == ['ours', 'plain'] and cell['rows'][0]['error'] < 5e-2
+        assert [row['name'] for row in cell['rows']] == ['ours', 'authors'] and cell['rows'][0]['error'] < 5e-2
         assert result['machine']['rates'][cell['dtype']]['matrix'] > 1e8
     assert all(row['peak_bytes'] > 0 for point in result['growth'] for row in point['rows'])
     tables = (tmp_path / 'benchmark.md').read_text()
@@ -298,7 +298,7 @@ def test_tool_says_what_it_takes(call_tool, tmp_path, options, words):
 def measured(names):
     """Rows by name, with those of our model and the plain one."""
     cell = cells.measure_cell(ARCH, (64, 80), batch=1, dtype='float32', mode='inference',
-                              names=['ours', 'plain', *names], runs=2)
+                              names=['ours', 'authors', *names], runs=2)
     return {row['name']: row for row in cell['rows']}
 
 
@@ -307,7 +307,7 @@ def test_eager_in_bfloat16():
     rows = measured(['eager_bf16'])
     row = rows['eager_bf16']
     assert 1e-4 < row['error'] < 5e-2 and row['times_ours'] == rows['ours']['seconds'] / row['seconds']
-    assert 'file_bytes' not in row and 'times_ours' not in rows['plain']
+    assert 'file_bytes' not in row and 'times_ours' not in rows['authors']
 
 
 @on_a_cpu

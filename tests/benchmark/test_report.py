@@ -12,7 +12,7 @@ MACHINE = dict(device='a device', torch='2.9', rates=dict(
 OURS = dict(name='ours', seconds=0.25, fastest=0.125, slowest=0.5, times_as_fast=1.75, multiply_adds=2.5e9,
             share_of_matrix_rate=0.42, share_of_copy_rate=0.08, saved_bytes=0.5 * GIB, saved_share=0.3,
             peak_bytes=1.5 * GIB, error=1.5e-6, gradient_error=2.5e-5)
-PLAIN = dict(name='plain', failed='out of memory')
+PLAIN = dict(name='authors', failed='out of memory')
 
 
 def cell(mode, *rows):
@@ -63,13 +63,13 @@ def test_cells_in_their_units():
     (inference, ), (ours, plain) = tables(text)
     assert ours == {
         'arch': 'nano_12_p16', 'image': '64x96', 'batch': '3', 'dtype': 'float32', 'model': 'ours',
-        'seconds': '0.25 (0.125 to 0.5)', "times plain's speed": '1.75', 'multiply-adds, G': '2.5', 'share': '42%',
-        'share of copy rate': '8%', 'saved, GiB': '0.5', "of plain's": '0.30', 'peak, GiB': '1.5',
+        'seconds': '0.25 (0.125 to 0.5)', 'times as fast': '1.75', 'multiply-adds, G': '2.5', 'share': '42%',
+        'share of copy rate': '8%', 'saved, GiB': '0.5', 'share of saved': '0.30', 'peak, GiB': '1.5',
         'error': '1.5e-06 / 2.5e-05'}
-    assert plain['model'] == 'plain' and plain['seconds'] == 'out of memory'
-    assert not any(plain[name] for name in ('peak, GiB', 'error', 'share', "times plain's speed"))
+    assert plain['model'] == 'authors' and plain['seconds'] == 'out of memory'
+    assert not any(plain[name] for name in ('peak, GiB', 'error', 'share', 'times as fast'))
     assert inference['saved, GiB'] == '0' and inference['seconds'] == '1 (1 to 1)'  # nothing saved is a number
-    assert inference['times ours'] == '2.25' and inference['file, MB'] == '47'
+    assert inference['times ours'] == '2.25' and inference['file, MiB'] == '44.8'
     assert not {'multiply-adds, G', 'peak, GiB', 'error'} & inference.keys()  # nobody measured them
 
 

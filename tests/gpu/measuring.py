@@ -16,13 +16,13 @@ DTYPE = 'bfloat16'
 #: Sizes of images and how many are in a batch, those of detection and segmentation first.
 SIZES = ((800, 1280), 2), ((512, 512), 16), ((512, 512), 2), ((768, 768), 8)
 OTHERS = 'timm', 'swin_t', 'resnet50', 'convnext_t'
-#: How many times as fast as the released form a step must be by patch size, as counts of launches and bytes call
+#: How many times as fast as the authors' form a step must be by patch size, as counts of launches and bytes call
 #: possible, and when both are compiled; and the share of its memory that a training step may take.
 EAGER, COMPILED, MEMORY = {8: 1.5, 16: 1.2}, 1.0, {8: 0.50, 16: 0.65}
 #: Swin-T must be slower than this arch in training at this size.
 _BESIDE_SWIN = 'small_12_p16', [800, 1280], 'training'
 #: Columns of the page: name of a figure of a row, how it is written, and its unit.
-_COLUMNS = {'times plain': ('times_as_fast', '{:.2f}', 1), 'ms': ('seconds', '{:.1f}', 1e-3),
+_COLUMNS = {'times as fast': ('times_as_fast', '{:.2f}', 1), 'ms': ('seconds', '{:.1f}', 1e-3),
             'host, ms': ('host_seconds', '{:.1f}', 1e-3), 'GPU alone, ms': ('gpu_seconds', '{:.2f}', 1e-3),
             'launches': ('launches', '{}', 1),
             'saved, GiB': ('saved_bytes', '{:.2f}', 2**30), 'of saved': ('saved_share', '{:.2f}', 1),
@@ -49,7 +49,7 @@ def free_memory():
 
 
 def compare(check, archs, rivals, sizes, compiled: bool = False):
-    """Measure training and inference of our models, the released form, and others, and judge the goals.
+    """Measure training and inference of our models, the authors' form, and others, and judge the goals.
 
     Args:
         check: Of the fixture.
@@ -72,7 +72,7 @@ def compare(check, archs, rivals, sizes, compiled: bool = False):
         for arch in archs:
             beside = [name for name in rivals if name == 'timm' or get_arch(arch).patch_size == 16]
             for mode in ('training', 'inference'):
-                cells.append(measure_cell(arch, image, batch=batch, mode=mode, names=['ours', 'plain', *beside],
+                cells.append(measure_cell(arch, image, batch=batch, mode=mode, names=['ours', 'authors', *beside],
                                           dtype=DTYPE, compiled=compiled, rates=known, runs=check.choose(8, 1),
                                           warmup=check.choose(3, 0)))
                 _record(check, cells, f'{counted(len(cells), "cells")}; {describe(known)}')
@@ -105,7 +105,7 @@ def goals_of(cell) -> list:
         ours = found.get(f'ours{form}', {})
         if 'failed' in ours:
             goals.append((f'ours{form}: {ours["failed"]}', False))
-        beside = [('plain', wanted)]
+        beside = [('authors', wanted)]
         if (cell['arch'], cell['image'], cell['mode']) == _BESIDE_SWIN:
             beside.append(('swin_t', 1))
         for rival, least in beside:
@@ -118,5 +118,5 @@ def goals_of(cell) -> list:
                 goals.append((words, times >= least))
     share, most = found['ours'].get('peak_share'), MEMORY[patch_size]
     if cell['mode'] == 'training' and share is not None:
-        goals.append((f'ours has {share:.2f} of the peak memory of plain, not {most:g}', share <= most))
+        goals.append((f'ours has {share:.2f} of the peak memory of the authors\' form, not {most:g}', share <= most))
     return goals

@@ -113,19 +113,19 @@ def test_a_fast_form_that_is_slower_fails(tiny, monkeypatch):
 
 CELL = dict(arch='small_12_p16', image=[800, 1280], batch=2, dtype='bfloat16', mode='training')
 OURS = dict(name='ours', seconds=0.1, peak_share=0.65, peak_bytes=2**30)
-ROWS = [OURS, dict(name='plain', seconds=0.12), dict(name='swin_t', seconds=0.1)]
-COMPILED = [dict(name='ours, compiled', seconds=0.1), dict(name='plain, compiled', seconds=0.09)]
+ROWS = [OURS, dict(name='authors', seconds=0.12), dict(name='swin_t', seconds=0.1)]
+COMPILED = [dict(name='ours, compiled', seconds=0.1), dict(name='authors, compiled', seconds=0.09)]
 
 
 @pytest.mark.parametrize('rows, cell, missed', (
-    (ROWS, {}, []), ([dict(OURS, seconds=0.11), *ROWS[1:]], {}, ['1.09 times as fast as plain', '0.91 times']),
-    ([dict(OURS, peak_share=0.66)], {}, ['0.66 of the peak memory of plain, not 0.65']),
+    (ROWS, {}, []), ([dict(OURS, seconds=0.11), *ROWS[1:]], {}, ['1.09 times as fast as authors', '0.91 times']),
+    ([dict(OURS, peak_share=0.66)], {}, ['0.66 of the peak memory of the authors\' form, not 0.65']),
     ([dict(OURS, peak_share=0.66)], dict(mode='inference'), []),
-    ([*ROWS, *COMPILED], {}, ['ours, compiled is 0.90 times as fast as plain, compiled, not 1']),
+    ([*ROWS, *COMPILED], {}, ['ours, compiled is 0.90 times as fast as authors, compiled, not 1']),
     ([*ROWS, dict(name='ours, compiled', failed='no memory')], {}, ['ours, compiled: no memory']),
     # Swin-T is the goal in training at 800x1280 with patch 16
     ([OURS, dict(name='swin_t', seconds=0.05)], dict(image=[512, 512]), []),
-    (ROWS, dict(arch='small_12_p8'), ['1.20 times as fast as plain, not 1.5', 'not 0.5'])))
+    (ROWS, dict(arch='small_12_p8'), ['1.20 times as fast as authors, not 1.5', 'not 0.5'])))
 def test_goals_are_for_their_own_cells(rows, cell, missed):
     found = [words for words, reached in measuring.goals_of({**CELL, **cell, 'rows': rows}) if not reached]
     assert len(found) == len(missed) and all(words in text for words, text in zip(missed, found, strict=True))

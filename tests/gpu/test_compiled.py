@@ -9,7 +9,7 @@ _SMALL, _MEDIUM = ('small_12_p16', 'small_12_p8'), ('medium_24_p16', 'medium_24_
 
 @pytest.mark.minutes(4)
 def test_small(check):
-    """Small 12 under torch.compile at 800x1280, beside its released form."""
+    """Small 12 under torch.compile at 800x1280, beside the authors' form."""
     compare(check, _SMALL, (), SIZES[:1], compiled=True)
 
 

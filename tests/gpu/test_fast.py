@@ -16,12 +16,12 @@ from gpu.models import recipe_sizes
 pytestmark = pytest.mark.gpu
 _OURS, _SWIN = 'ours small_12_p16', 'swin_t'
 #: What is measured interleaved, the most important first.
-_GROUPS = (_OURS, 'plain small_12_p16', _SWIN, 'resnet50'), ('ours small_12_p8', 'plain small_12_p8')
+_GROUPS = (_OURS, 'authors small_12_p16', _SWIN, 'resnet50'), ('ours small_12_p8', 'authors small_12_p8')
 
 
 @pytest.mark.minutes(6)
 def test_small(check):
-    """Small 12, beside its released form, timm's, Swin-T, ResNet-50 and ConvNeXt-T."""
+    """Small 12, beside the authors' form, timm's, Swin-T, ResNet-50 and ConvNeXt-T."""
     compare(check, ('small_12_p16', 'small_12_p8'), OTHERS, SIZES)
 
 
@@ -59,7 +59,7 @@ def test_new_sizes(check):
     """The first step of Mask R-CNN at an image size beside later ones, with cuDNN and without."""
     rows = []
     sizes = list(dict.fromkeys(recipe_sizes(check, check.choose(8, 1))))
-    for name in check.choose((_OURS, 'plain small_12_p16', 'resnet50'), (_OURS, )):
+    for name in check.choose((_OURS, 'authors small_12_p16', 'resnet50'), (_OURS, )):
         for cudnn in check.choose((True, False), (True, )):
             model, optimizer = MASK_RCNN.build(*MASK_RCNN.backbones[name])
             first, later = [], []
@@ -79,7 +79,7 @@ def test_new_sizes(check):
 
 @pytest.mark.minutes(6)
 def test_medium(check):
-    """Medium 24, beside its released form and timm's."""
+    """Medium 24, beside the authors' form and timm's."""
     compare(check, ('medium_24_p16', 'medium_24_p8'), ('timm', ), SIZES)
 
 
@@ -88,8 +88,9 @@ def test_largest_batch(check):
     """The largest batch of a training step at 800x1280."""
     rows = []
     for arch, names in check.choose({
-            'small_12_p16': ('ours', 'plain', 'swin_t', 'resnet50', 'convnext_t'), 'small_12_p8': ('ours', 'plain')},
-            {'nano_12_p16': ('ours', 'plain')}).items():
+            'small_12_p16': ('ours', 'authors', 'swin_t', 'resnet50', 'convnext_t'),
+            'small_12_p8': ('ours', 'authors')},
+            {'nano_12_p16': ('ours', 'authors')}).items():
         for name in names:
             found, limit = _largest(check, arch, name), check.choose(1024, 4)
             rows.append(dict(arch=arch, model=name, batch=found if found < limit else f'at least {found}'))

@@ -1,4 +1,4 @@
-"""XCiT as it runs against its released form, in float64: every option, every gradient."""
+"""XCiT as it runs against the authors' form, in float64: every option, every gradient."""
 import copy
 import pickle
 from functools import partial

@@ -25,7 +25,7 @@ class ReferenceXCiT(XCiT):
         """Map images (B, in_channels, H, W) to the maps of `XCiT.forward`.
 
         Raises:
-            ValueError: ``with_cp`` is set; the released form keeps everything.
+            ValueError: ``with_cp`` is set; the authors' form keeps everything.
         """
         if self.with_cp:
             raise ValueError('with_cp must be False, got True: ReferenceXCiT has no activation checkpointing')

@@ -37,7 +37,7 @@ def compiled():
 found = {}
 for dtype in ('bfloat16', 'float16', 'float32'):
     for mode in ('training', 'inference'):
-        for name in ('ours', 'plain'):
+        for name in ('ours', 'authors'):
             (four, _), (five, waits) = (count(name, depth, dtype, mode) for depth in (4, 5))
             found[f'{dtype} {mode} {name}'] = dict(block=five - four, rest=5 * four - 4 * five, waits=waits)
 xca.CHECK_EVERY = 1  # for digits that float32 loses

@@ -16,7 +16,7 @@ warnings.filterwarnings('ignore')
 
 for arch in ('small_12_p16', 'medium_24_p16'):
     images = torch.randn(2, 3, 800, 1280, device='cuda')
-    models = build_models(arch, 'training', ['ours', 'plain'])
+    models = build_models(arch, 'training', ['ours', 'authors'])
     models['ours, --compile'] = XCiT(arch).cuda().train()
     models['ours, --compile'].compile_blocks()
     for mode in ('training', 'inference'):
