@@ -37,7 +37,7 @@ def description():
 
 
 class BuildWithConfigs(build_py):
-    """Adds configs, tools and the model index as ``xcit_dense/.mim``, where mim and xcit_dense look for them."""
+    """Adds configs, tools, the pages of docs and the model index as ``xcit_dense/.mim``, where mim and xcit_dense look for them."""
 
     def run(self):
         super().run()
@@ -47,6 +47,9 @@ class BuildWithConfigs(build_py):
         for name in ('configs', 'tools'):
             shutil.rmtree(target / name, ignore_errors=True)
             shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns('__pycache__', 'model_table.py'))
+        (target / 'docs').mkdir(exist_ok=True)
+        for page in (ROOT / 'docs').glob('*.md'):
+            shutil.copy(page, target / 'docs')
         for name in ('model-index.yml', 'README.md'):
             shutil.copy(ROOT / name, target)
 

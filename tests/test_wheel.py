@@ -56,7 +56,7 @@ def test_package_index_would_accept_both(distributions):
     assert python('-m', 'twine', 'check', '--strict', *files).count('PASSED') == 2
     with tarfile.open(files[1]) as archive:
         folders = {name.split('/')[1] for name in archive.getnames() if name.count('/') > 1}
-    assert folders == {'configs', 'tools', 'xcit_dense', 'xcit_dense.egg-info'}
+    assert folders == {'configs', 'docs', 'tools', 'xcit_dense', 'xcit_dense.egg-info'}
 
 
 def test_wheel_holds_configs_tools_and_metafiles(installed):

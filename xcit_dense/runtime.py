@@ -296,5 +296,5 @@ _RUNTIMES = dict(onnxruntime=open_onnxruntime, openvino=_open_openvino)
 
 def _parsed(key, value):
     with suppress(ValueError):
-        return value if key in ('task', 'precision', 'config', 'checkpoint_sha256') else json.loads(value)
+        return value if key in ('task', 'config', 'checkpoint_sha256') else json.loads(value)
     return value

@@ -38,8 +38,8 @@ def test_the_package_as_a_command_names_its_tools(args, code, words, monkeypatch
 
 def test_every_tool_has_a_file_in_tools_and_help(call_tool):
     files = {path.stem for path in (ROOT / 'tools').glob('*.py')}
-    assert files == {*tool_names(), 'model_table', 'build_tensorrt'}
-    for name in sorted(files - {'build_tensorrt'}):  # a separate script, with its own tests
+    assert files == {*tool_names(), 'model_table'}
+    for name in sorted(files):
         code, output = call_tool(f'{name}.py', '--help')
         assert code == 0 and output.startswith(f'usage: {name}.py')
 

@@ -6,8 +6,9 @@ from mmengine.registry import MODELS
 
 from helpers.paths import MAIN_CONFIG, ROOT, SMALL_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense import XCiT, get_config
+from xcit_dense._utils.files import folder_of
 from xcit_dense.config import options
-from xcit_dense.config.loading import configs_folder, find_config, list_models, load_config
+from xcit_dense.config.loading import find_config, list_models, load_config
 from xcit_dense.data.classes import set_classes
 from xcit_dense.errors import ConfigError
 
@@ -15,7 +16,7 @@ from xcit_dense.errors import ConfigError
 def test_configs_are_found_by_path_and_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     name = MAIN_CONFIG.stem
-    assert configs_folder() == ROOT / 'configs' and name in list_models() == sorted(list_models())
+    assert folder_of('configs') == ROOT / 'configs' and name in list_models() == sorted(list_models())
     for text in (name, f'{name}.py', f'configs/{name}.py', MAIN_CONFIG, str(MAIN_CONFIG)):
         assert find_config(text) == MAIN_CONFIG
     for file in (f'{name}.py', 'my_own_model.py', 'model.onnx'):
@@ -29,6 +30,23 @@ def test_configs_are_found_by_path_and_name(tmp_path, monkeypatch):
     cfg = get_config(name)
     assert cfg.model.backbone.arch == 'small_12_p8' and cfg.model.backbone.init_cfg.type == 'Pretrained'
     assert 'Pretrained' not in repr(get_config(name, pretrained=False).model)
+
+
+def test_own_configs_inherit_by_package(tmp_path):
+    """With and without .py, from a part in a subfolder, and beside a config of a framework."""
+    own = tmp_path / 'mine.py'
+    wanted = load_config(SMALL_CONFIG)
+    for base in (f"'xcit_dense::{SMALL_CONFIG.stem}.py'", f"['xcit_dense::{SMALL_CONFIG.stem}']"):
+        own.write_text(f'_base_ = {base}\ntrain_dataloader = dict(batch_size=3)\n')
+        found = load_config(own)
+        assert found.train_dataloader.batch_size == 3 != wanted.train_dataloader.batch_size
+        assert found.model == wanted.model and '_scope_' not in found.model
+    own.write_text("_base_ = ['mmdet::_base_/default_runtime.py', 'xcit_dense::_base_/schedules/adamw_3x.py']\n")
+    assert load_config(own).train_cfg.max_epochs == 36
+    own.write_text("_base_ = 'xcit_dense::maskrcnn_xcit_n12_p16_smal'\n")
+    with pytest.raises(ConfigError, match='did you mean maskrcnn_xcit_n12_p16_small'):
+        load_config(own)
+
 
 
 def test_the_readme_counts_the_configs():

@@ -13,6 +13,13 @@ from .text import counted, listed
 RECORD = '.made_by_xcit_dense.json'
 
 
+def folder_of(what: str) -> Path:
+    """Return the folder ``configs`` or ``docs``: in ``.mim`` of an installed package, or in the checkout."""
+    package = Path(__file__).parents[1]
+    installed = package / '.mim' / what
+    return installed if installed.is_dir() else package.parent / what
+
+
 @contextmanager
 def atomic_write(path: Path):
     """Yield a temporary path next to ``path``; it becomes ``path`` at the end, or is deleted after an error.

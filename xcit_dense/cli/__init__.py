@@ -6,6 +6,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+from .._utils.files import folder_of
 from .._utils.text import did_you_mean
 
 
@@ -42,5 +43,6 @@ def _describe(program):
     width = max(map(len, tool_names()))
     lines = (f'  {name:<{width}}  {import_module(f"{__name__}.{name}").__doc__.splitlines()[0]}'
              for name in tool_names())
-    help_line = f'{program} TOOL --help shows the options of a tool.'
-    return '\n'.join([f'usage: {program} TOOL ...', '', *lines, '', help_line])
+    return '\n'.join([f'usage: {program} TOOL ...', '', *lines, '',
+                      f'{program} TOOL --help shows examples and the options of a tool.',
+                      f'Configs: {folder_of("configs")}', f'Documentation: {folder_of("docs")}/index.md'])

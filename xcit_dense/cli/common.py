@@ -14,6 +14,7 @@ from math import isfinite
 from pathlib import Path
 
 from .. import register, stop_as_usual
+from .._utils.files import folder_of
 from .._utils.text import nearest
 from ..errors import ConfigError, Stopped, XCiTDenseError
 
@@ -39,6 +40,11 @@ class Parser(ArgumentParser):
 
     def __init__(self, **options):
         super().__init__(allow_abbrev=False, formatter_class=_Formatter, **options)
+
+    def format_help(self):
+        """Return the help, with the folder of the pages that it names; see argparse."""
+        text = super().format_help()
+        return f'{text}\nThe folder docs is {folder_of("docs")}\n' if 'docs/' in text else text
 
     def parse_args(self, args=None, namespace=None):
         """Read arguments, with options anywhere between the others; see argparse."""
@@ -168,14 +174,10 @@ def find_model(args):
         return
     last = vars(args).get('images') or vars(args).get('out')
     is_dir = Path(args.config).is_dir()
+    if args.checkpoint is None and last and not [*Path(args.config).glob('*.py')] and [*Path(last).glob('*.py')]:
+        raise ConfigError(f'{args.config} is no work dir. The work dir comes first: {last} {args.config}')
     if args.checkpoint is None and is_dir:
-        try:
-            config = config_of_run(args.config)
-        except ConfigError as error:
-            if last and [*Path(last).glob('*.py')]:
-                raise ConfigError(f'{error}. The work dir comes first: {last} {args.config}') from None
-            raise
-        args.config, args.checkpoint = str(config), args.config
+        args.config, args.checkpoint = str(config_of_run(args.config)), args.config
         if vars(args).get('work_dir', '') is None:
             args.work_dir = args.checkpoint
     elif args.checkpoint is None:

@@ -15,20 +15,12 @@ def main(argv=None):
     parser.add_argument('--scores', action='store_true', help='segmentation: also output the probability of each label')
     parser.add_argument('--backbone', action='store_true', help='export only the backbone: normalised images in, '
                         'levels of the pyramid out')
-    parser.add_argument('--int8', action='store_true', help='quantise weights and activations to int8: smaller, less '
-                        'accurate, and faster on processors with int8 instructions; needs --calibration')
-    parser.add_argument('--calibration', metavar='DIR', help='images like those that the model will see, for the '
-                        'ranges of activations of --int8; a few hundred are enough')
     add_shared(parser, 'image-size', 'overwrite')
-    args = parser.parse_args(argv)
-    if args.int8 != (args.calibration is not None):
-        parser.error('--int8 and --calibration DIR must be given together')
-    run_tool(_run, args)
+    run_tool(_run, parser.parse_args(argv))
 
 
 def _run(args):
     from ..export.exporting import export_model
     made = export_model(args.config, args.checkpoint, args.out, scores=args.scores, backbone=args.backbone,
-                        calibration=args.calibration, cfg_options=args.cfg_options, image_size=args.image_size,
-                        overwrite=args.overwrite, say=print)
+                        cfg_options=args.cfg_options, image_size=args.image_size, overwrite=args.overwrite, say=print)
     print(f'{made.path}: {made.size / 2**20:,.1f} MiB, {made.seconds:,.0f} s. {made.checked}')

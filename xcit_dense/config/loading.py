@@ -8,10 +8,10 @@ from pathlib import Path
 
 from mmengine.config import Config, DictAction
 
-from .._utils.files import OwnFiles
+from .._utils.files import OwnFiles, folder_of
 from .._utils.text import did_you_mean
 from ..annotations import DataOptions, place_data
-from ..compat.internals import CONFIG_READERS
+from ..compat.internals import CONFIG_READERS, find_base_configs
 from ..compat.versions import check_versions
 from ..data.classes import take_classes
 from ..data.datasets import LOADERS
@@ -174,16 +174,9 @@ def _import_modules(cfg):
                               f'{type(error).__name__}: {error}{hint}') from error
 
 
-def configs_folder() -> Path:
-    """Return the folder of the configs: ``.mim/configs`` of an installed package, or ``configs`` of the checkout."""
-    package = Path(__file__).parents[1]
-    installed = package / '.mim/configs'
-    return installed if installed.is_dir() else package.parent / 'configs'
-
-
 def list_models() -> list:
     """Return the names of all configs, such as ``'maskrcnn_xcit_s12_p8_coco'``."""
-    return sorted(path.stem for path in configs_folder().glob('*.py'))
+    return sorted(path.stem for path in folder_of('configs').glob('*.py'))
 
 
 def find_config(name) -> Path:
@@ -203,10 +196,18 @@ def find_config(name) -> Path:
     names = list_models()
     stem = path.name.removesuffix('.py')
     if stem in names and path.parent in (Path('.'), Path('configs')):  # the path that the README writes
-        return configs_folder() / f'{stem}.py'
+        return folder_of('configs') / f'{stem}.py'
     known = [p.stem for p in path.parent.glob('*.py')] + names
     raise ConfigError(f'there is no config {name}' + did_you_mean(
         stem, known, 3, '; xcit_dense.list_models() lists the configs of this package'))
+
+
+def _find_base(name):
+    path = folder_of('configs') / name
+    return path if path.is_file() else find_config(name)
+
+
+find_base_configs('xcit_dense', _find_base)
 
 
 def config_of_run(work_dir) -> Path:

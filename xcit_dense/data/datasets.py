@@ -11,6 +11,7 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.logging import print_log
 
+from .._utils.files import folder_of
 from .._utils.text import packages_in
 from ..errors import DataError
 from .folders import seen_in
@@ -41,13 +42,14 @@ def check_data(cfg: Config, loaders=LOADERS, on_findings: str = 'stop'):
         return
     gone = [str(root.absolute()) for root in dict.fromkeys(needed.values()) if not root.is_dir()]
     has_annotations = not any(dataset.is_of_mmpretrain for dataset in datasets(cfg, loaders))
+    page = folder_of('docs') / 'own_data.md'
     text = ((f'there is no folder {" and ".join(gone)}' if gone else 'the data set is incomplete')
             + '. The config needs:\n'
             + '\n'.join(f'  {state:7}  {path.absolute()}' for path, state in states.items())
             + '\nSet --data-root DIR to the folder that contains these. '
             + ('For other names use --train-images, --train-annotations, --val-images and --val-annotations; layouts '
-               'that are recognised: docs/own_data.md.' if has_annotations else
-               'Layouts that are recognised: docs/own_data.md.')
+               f'that are recognised: {page}.' if has_annotations else
+               f'Layouts that are recognised: {page}.')
             + ''.join(f'\nFound in {root}:\n{seen_in(root)}' for root in dict.fromkeys(needed.values())
                       if root.is_dir()))
     if on_findings == 'stop':

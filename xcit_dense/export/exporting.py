@@ -4,6 +4,7 @@ Readers, such as `xcit_dense.runtime`, know from the metadata of the file how to
 of them JSON.
 """
 import json
+import logging
 import time
 import warnings
 from contextlib import contextmanager, suppress
@@ -16,11 +17,10 @@ import torch
 from torch import nn
 
 from .._utils.files import OwnFiles, atomic_write, hash_of
-from .._utils.text import counted, first_line
+from .._utils.text import first_line
 from ..config.loading import load_config
 from ..config.settings import Settings
 from ..config.tasks import task_named, task_of
-from ..data.folders import find_images
 from ..data.pipelines import turns_images
 from ..errors import ConfigError, ExportError, OutputError, SetupError
 from ..models import XCiT
@@ -29,11 +29,9 @@ from ..predict.classes import test_dataset
 from ..predict.models import resize_rule
 from ..predict.predictor import build_predictor
 from ..weights import fetch
-from .finishing import MOST, add_checksum, compare_file, describe, errors_only, quantise
+from .finishing import MOST, add_checksum, compare_file, describe
 from .preprocessing import TRACED, Preprocessing
 
-#: The largest number of calibration images; more do not change the ranges.
-_CALIBRATED = 300
 #: Version of the names and their meaning; a reader rejects a later one.
 FORMAT = '1'
 _PACKAGES = ('xcit_dense', 'torch', 'onnx', 'onnxscript', 'onnxruntime', 'mmengine', 'mmdet', 'mmsegmentation')
@@ -47,9 +45,8 @@ class Exported(NamedTuple):
     checked: str
 
 
-def export_model(config, checkpoint, out, *, scores: bool = False, backbone: bool = False, calibration=None,
-                 cfg_options: dict = None, image_size=None, overwrite: bool = False,
-                 say=lambda words: None) -> Exported:
+def export_model(config, checkpoint, out, *, scores: bool = False, backbone: bool = False, cfg_options: dict = None,
+                 image_size=None, overwrite: bool = False, say=lambda words: None) -> Exported:
     """Write a trained detector or segmentor as one ONNX file, for images of any size and any batch size.
 
     Before the file gets its name, it is compared with the checkpoint on images of other sizes than those it was traced
@@ -61,8 +58,6 @@ def export_model(config, checkpoint, out, *, scores: bool = False, backbone: boo
         out: The file to write.
         scores: For segmentation: also output the probability of each label.
         backbone: Export only the backbone, for your own neck: normalised images in, levels out.
-        calibration: A folder of images, or an image. Weights and activations become int8, with ranges from up to 300 of
-            the images. None keeps float32.
         cfg_options: Changes to the config, by dotted keys.
         image_size: Another resize rule, like ``--image-size`` of `predict`.
         overwrite: Whether to replace an ``out`` that no earlier call wrote.
@@ -86,9 +81,6 @@ def export_model(config, checkpoint, out, *, scores: bool = False, backbone: boo
     task = 'backbone' if backbone else task_of(cfg).name
     if scores and task != 'segmentation':
         raise ConfigError('--scores works only with a segmentor; detections always have scores')
-    if calibration is not None:
-        paths = find_images(calibration)[1]
-        calibration = paths[::-(-len(paths) // _CALIBRATED)]
     with OwnFiles(out.parent, 'export', overwrite) as own:
         own.claim(out.name)
         path = fetch(str(checkpoint))
@@ -100,7 +92,7 @@ def export_model(config, checkpoint, out, *, scores: bool = False, backbone: boo
         with _written(out) as part:
             say(f'tracing the {task} model of {name}; this takes a minute')
             proto = trace(graph)
-            describe(proto, dict(values, precision='float32' if calibration is None else 'int8'))
+            describe(proto, values)
             import onnx
             onnx.save_model(proto, str(part))
             del proto
@@ -109,15 +101,9 @@ def export_model(config, checkpoint, out, *, scores: bool = False, backbone: boo
             if not share <= MOST[task]:
                 raise ExportError(f'the exported file does not compute the same as the checkpoint: {words}. Nothing '
                                   'was written')
-            checked = f'Compared with the checkpoint on generated images: {words}'
-            if calibration is not None:
-                say(f'quantising the file to int8 with {counted(len(calibration), "images")}')
-                # what the file takes: (H, W, 3), RGB, uint8
-                quantise(part, part, (predictor.reader.read(path).data['inputs'].numpy()[::-1].transpose(1, 2, 0)
-                                      for path in calibration))
-                checked = f'{checked}; after quantisation to int8, {compare_file(part, predictor, task)[1]}'
             add_checksum(part)
-    return Exported(out, out.stat().st_size, time.perf_counter() - start, checked)
+    return Exported(out, out.stat().st_size, time.perf_counter() - start,
+                    f'Compared with the checkpoint on generated images: {words}')
 
 
 @contextmanager
@@ -165,7 +151,7 @@ def trace(graph):
     examples, dynamic = zip(*graph.inputs.values(), strict=True)
     try:
         # without the log of its own steps and its tables of functions
-        with torch.no_grad(), warnings.catch_warnings(), errors_only():
+        with torch.no_grad(), warnings.catch_warnings(), _errors_only():
             warnings.simplefilter('ignore')
             return torch.onnx.export(
                 graph.eval(), examples, dynamo=True, dynamic_shapes=dynamic, input_names=list(graph.inputs),
@@ -178,6 +164,16 @@ def trace(graph):
         raise ExportError(f'torch cannot export this model: {first_line(cause)}. The usual reason is a '
                           'custom layer whose output shape depends on tensor values, or that turns sizes into '
                           'Python numbers. --backbone exports only the backbone') from error
+
+
+@contextmanager
+def _errors_only():
+    """Context in which only errors are logged."""
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def check_packages():

@@ -1,6 +1,7 @@
 """How a detector fits its objects: their sizes, anchors, limits on their number, rare classes."""
 import numpy as np
 
+from ..._utils.files import folder_of
 from ..._utils.text import counted, type_name
 from ...data.datasets import LOADERS, datasets, dicts_in
 from ..check.keys import concerns
@@ -99,7 +100,7 @@ def _look_at_anchors(anchors, boxes, facts, warnings):
         warnings.append(f'the anchors do not fit the boxes: {(best < least).mean():.0%} of the boxes have no anchor '
                         f'with an IoU of {least:g}. Anchors measure {sides.min():.3g} to {sides.max():.3g} pixels, 80% '
                         f'of the boxes {low:.3g} to {high:.3g}: change the scales or ratios of {anchors.key}, as '
-                        'fitting does (docs/fitting.md)')
+                        f'fitting does ({folder_of("docs")}/fitting.md)')
 
 
 def factor_for_objects(cfg, step, objects, least: int):

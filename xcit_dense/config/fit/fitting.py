@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mmengine.config import Config
 
+from ..._utils.files import folder_of
 from ..._utils.text import counted
 from ...data.datasets import LOADERS, datasets
 from ...errors import ConfigError, DataError
@@ -19,7 +20,7 @@ from ..check.keys import changes, concerns, copies_of, restore_given, set_value,
 from ..check.top_level import files_of, option_for
 from ..image_size import box_of, set_image_size
 from ..length import UNITS, process_count, set_length, set_val_interval, shorten_warm_up
-from ..loading import configs_folder, read_config
+from ..loading import read_config
 from ..settings import PARTS
 from ..tasks import task_of
 from . import changes_in_words
@@ -154,7 +155,7 @@ def _asked(given):
 def _own_files(cfg):
     """Return the last file of this package that a config consists of, or None, and whether the user's follow."""
     files = [path for path, _ in files_of(cfg) if path]
-    ours = [path for path in files if Path(path).resolve().parent == configs_folder().resolve()]
+    ours = [path for path in files if Path(path).resolve().parent == folder_of('configs').resolve()]
     return (ours[-1] if ours else None), bool(ours) and files[-1] != ours[-1]
 
 
