@@ -11,14 +11,17 @@
 # make test-onedl        the quick tests with the maintained forks, in .venv-onedl
 # make mutants           plant 200 small mistakes, one at a time, and count those that the tests catch: 40 minutes
 # make lint              check the code with ruff
+# make figures           measure and draw all figures of README and docs: 100 minutes; NUCLEI=DIR as in docs/figures.py
 # make docs              build the documentation into docs/_build/html; warnings are errors (Python 3.11 or later)
 # make docs-links        check the links to other sites in the documentation; needs the network
 # make clean             remove environments and builds
 #
 # TESTS=tests/models: only the tests of a folder. ARGS="-k frozen": more arguments for pytest, or for the mutants.
-# A target sets up the environment that it needs. Another Python: make PYTHON=python3.12 demo
+# A target sets up the environment that it needs. Another Python: make PYTHON=python3.12 demo. Without a GPU, the CPU
+# build of torch is smaller: make TORCH=cpu demo
 
 PYTHON ?= python3
+TORCH :=
 VENV := .venv
 FORKS :=
 PY := $(VENV)/bin/python
@@ -41,7 +44,7 @@ SHOW = --show-dir $(DEMO)/side_by_side
 LENGTH = train_cfg.max_epochs=$(1) train_cfg.val_interval=$(1) param_scheduler.0.end=$(2) param_scheduler.1.end=$(1)
 PREDICT = predict.py $(CONFIG) $(DEMO) $(DATA)/$(IMAGES) --out $(DEMO)/predictions
 
-.PHONY: help setup demo demo-seg demo-cls demo-finetune demo-dino test test-integration test-slow test-full test-onedl mutants lint docs docs-links clean
+.PHONY: help setup demo demo-seg demo-cls demo-finetune demo-dino test test-integration test-slow test-full test-onedl mutants lint docs figures docs-links clean
 .DELETE_ON_ERROR:
 
 help:
@@ -56,7 +59,7 @@ $(READY): requirements.txt $(FORKS) setup.py
 	@$(PYTHON) -c 'import sys; sys.exit("error: this is Python %s, and 3.10 or later is needed. To use another: make PYTHON=python3.12 ..." % sys.version.split()[0] if sys.version_info < (3, 10) else 0)'
 	@rm $@ 2> /dev/null && $(PIP) --version > /dev/null 2>&1 || rm -rf $(VENV)
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "error: $(PYTHON) cannot create a virtual environment. On Debian and Ubuntu: apt install python3-venv"; exit 1; }
-	$(PIP) install $$(grep -E '^torch(vision)?==' requirements.txt)
+	$(PIP) install $(if $(filter cpu,$(TORCH)),--index-url https://download.pytorch.org/whl/cpu) $$(grep -E '^torch(vision)?==' requirements.txt)
 	grep $(if $(FORKS),-v ^mm,'') requirements.txt | $(PIP) install --no-deps -r /dev/stdin $(FORKS:%=-r %)
 	$(PIP) install --no-deps --no-build-isolation --quiet --config-settings editable_mode=compat -e .
 	@$(PY) -c 'import cv2, mmdet, mmseg, pycocotools, torchvision, xcit_dense' || { echo "error: $(VENV) does not work, for the reason above. Fix that and run make setup again."; exit 1; }
@@ -138,6 +141,10 @@ $(DOCS_READY): docs/requirements.txt $(READY)
 docs: $(DOCS_READY)
 	$(PY) docs/tools_page.py --check
 	$(PY) -m sphinx -q -E -W --keep-going -b html docs docs/_build/html
+
+figures: setup
+	$(PY) docs/figures.py measure --nuclei $(NUCLEI)
+	$(PY) docs/figures.py draw
 
 docs-links: $(DOCS_READY)
 	$(PY) -m sphinx -q -E -W --keep-going -b linkcheck docs docs/_build/links

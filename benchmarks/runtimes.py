@@ -1,20 +1,14 @@
-"""Our model in other runtimes: an exported file in onnxruntime and OpenVINO, in several types, on a CPU."""
-import json
+"""Our model in other runtimes: an exported file in onnxruntime and OpenVINO, on a CPU."""
 import tempfile
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import torch
 from torch import nn
 
 from xcit_dense.errors import SetupError
 from xcit_dense.runtime import openvino_core
-
-_MEAN, _STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
-#: Calibration images are noise: times are the same as with real images, errors are not.
-_CALIBRATION = dict(count=4, size=(256, 320, 3))
 
 
 class Autocast(nn.Module):
@@ -76,16 +70,13 @@ class OpenVINO(nn.Module):
         return tuple(torch.from_numpy(y) for y in self.compiled(x.numpy()).values())
 
 
-#: Runtimes by name: functions of ``files(int8)``, which returns the exported file, our fused model, and the images'
-#: shape.
+#: Runtimes by name: functions of ``export()``, which returns the exported file, our fused model, and the images' shape.
 RUNTIMES = {
-    'eager_bf16': lambda files, model, shape: Autocast(model),
-    'onnxruntime': lambda files, model, shape: Onnxruntime(files(False)),
-    'onnxruntime_int8': lambda files, model, shape: Onnxruntime(files(True)),
-    'openvino': lambda files, model, shape: OpenVINO(files(False), 'f32'),
-    'openvino_fixed': lambda files, model, shape: OpenVINO(files(False), 'f32', shape),
-    'openvino_bf16': lambda files, model, shape: OpenVINO(files(False), 'bf16', shape),
-    'openvino_int8': lambda files, model, shape: OpenVINO(files(True), 'f32', shape),
+    'eager_bf16': lambda export, model, shape: Autocast(model),
+    'onnxruntime': lambda export, model, shape: Onnxruntime(export()),
+    'openvino': lambda export, model, shape: OpenVINO(export(), 'f32'),
+    'openvino_fixed': lambda export, model, shape: OpenVINO(export(), 'f32', shape),
+    'openvino_bf16': lambda export, model, shape: OpenVINO(export(), 'bf16', shape),
 }
 
 
@@ -106,30 +97,19 @@ def build_runtimes(names, model, shape):
     with tempfile.TemporaryDirectory() as folder:  # opened files stay in memory
 
         @cache
-        def files(int8):
-            file = Path(folder, f'int8_{int8}.onnx')
-            return _quantise(files(False), file) if int8 else _export(model, file)
+        def export():
+            return _export(model, Path(folder, 'model.onnx'))
 
         try:
-            return {name: RUNTIMES[name](files, model, shape) for name in names}
+            return {name: RUNTIMES[name](export, model, shape) for name in names}
         except ImportError as error:
             raise SetupError(f'the runtimes need packages that are not installed ({error}): pip install onnx '
                              'onnxscript onnxruntime openvino') from None
-
-
-def _quantise(source, file):
-    from xcit_dense.export.finishing import quantise
-    random = np.random.default_rng(0)
-    count, size = _CALIBRATION['count'], _CALIBRATION['size']
-    quantise(source, file, (random.integers(0, 256, size, np.uint8) for _ in range(count)))
-    return file
 
 
 def _export(model, file):
     from xcit_dense.export.exporting import check_packages, graph_of, trace
     check_packages()
     import onnx
-    exported = trace(graph_of(SimpleNamespace(backbone=model), 'backbone'))
-    onnx.helper.set_model_props(exported, dict(mean=json.dumps(_MEAN), std=json.dumps(_STD)))
-    onnx.save(exported, file)
+    onnx.save(trace(graph_of(SimpleNamespace(backbone=model), 'backbone')), file)
     return file

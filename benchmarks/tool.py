@@ -1,4 +1,7 @@
-"""Measure time and memory of XCiT, the authors' form and other backbones on this machine."""
+"""Measure time and memory of XCiT, the authors' form and other backbones on this machine.
+
+    python -m xcit_dense benchmark --modes inference --rivals authors timm swin_t resnet50
+"""
 import itertools
 from argparse import ArgumentTypeError
 from pathlib import Path
@@ -28,8 +31,8 @@ def main(argv=None):
                         'vit (attention between tokens), swin_t, resnet50, convnext_t (default: authors)')
     parser.add_argument('--runtimes', nargs='*', metavar='NAME',
                         help='also measure our XCiT exported, inference on a CPU: eager_bf16, onnxruntime, '
-                        'onnxruntime_int8, openvino; compiled for one image size: openvino_fixed, openvino_bf16, '
-                        'openvino_int8; without a name all of them (default: none)')
+                        'openvino; compiled for one image size: openvino_fixed, openvino_bf16; without a name all of '
+                        'them (default: none)')
     parser.add_argument('--on-paper', action='store_true',
                         help='only count launches, bytes and FLOPs of a step on a GPU, and what an H100 would need for '
                         'them; without a GPU: python tests/benchmark/nullgpu/run.py benchmark --on-paper')

@@ -4,6 +4,8 @@ import shutil
 import sys
 from pathlib import Path
 
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.util import logging
 
 DOCS = Path(__file__).resolve().parent
@@ -20,13 +22,15 @@ COPIED = {'README.md': 'readme.md', 'CHANGELOG.md': 'changelog.md', 'CONTRIBUTIN
 project = 'xcit_dense'
 author = 'the xcit_dense authors'
 version = release = xcit_dense.__version__
-extensions = ['myst_parser', 'sphinx.ext.autodoc', 'sphinx.ext.napoleon', 'sphinx.ext.mathjax']
+extensions = ['myst_parser', 'sphinx.ext.autodoc', 'sphinx.ext.napoleon', 'sphinx.ext.viewcode', 'sphinx_copybutton']
 exclude_patterns = ['_build']
 html_theme = 'furo'
 html_title = f'xcit_dense {release}'
 html_show_sourcelink = html_show_copyright = False
 html_static_path = ['_static']
 html_css_files = ['site.css']
+html_favicon = '_static/favicon.svg'
+html_math_renderer = 'mathml'  # of setup() below: no script, and nothing from the network
 smartquotes = False  # they would turn the -- of options into dashes
 
 myst_enable_extensions = ['dollarmath']
@@ -80,20 +84,46 @@ def _resolve_links(app, page, source):
 
 
 def _add_toctrees(app, page, source):
-    """Make the navigation of the site from the links of index.md: a caption per heading, an entry per page."""
+    """Make the navigation from index.md: a caption per heading, an entry per line of a list that starts with a page."""
     if page != 'index':
         return
     parts = []
     for section in re.split(r'^## ', source[0], flags=re.M)[1:]:
         caption, _, text = section.partition('\n')
-        entries = [f'{title} <{target.removesuffix(".md")}>' for _, title, target in _LINK.findall(text)
-                   if re.fullmatch(r'[\w/]+\.md', target)]
-        parts.append('\n'.join(['```{toctree}', ':hidden:', f':caption: {caption}', '', *entries, '```']))
+        entries = [f'{title} <{name}>' for title, name in re.findall(r'^- \[(.+?)\]\(([\w/]+)\.md\)', text, re.M)]
+        if entries:
+            parts.append('\n'.join(['```{toctree}', ':hidden:', f':caption: {caption}', '', *entries, '```']))
     source[0] += '\n\n'.join(['', *parts, ''])
+
+
+def _mark_words(app, page, template, context, doctree):
+    """Mark what site.css keeps in one line: words with hyphens in blocks of code, such as options, and short ones."""
+    def mark(block):
+        return re.sub(r'(?<![^\s>])[^\s<>]*-[^\s<>]*(?![^<]*>)', r'<span class="pre">\g<0></span>', block[0])
+    body = re.sub('<pre>.*?</pre>', mark, context.get('body', ''), flags=re.S)
+    context['body'] = re.sub('(?<=<span class="pre)(?=">[^<]{,20}<)', ' short', body)
+
+
+def _add_formula(self, node):
+    """Write a formula as MathML, which browsers draw themselves."""
+    is_block = isinstance(node, nodes.math_block)
+    formula = tex2mathml(node.astext(), is_block)
+    self.body.append(f'<div class="math">{formula}</div>' if is_block else formula)
+    raise nodes.SkipNode
+
+
+def _warn_of_network(app, error):
+    """A built page must not load anything from another site."""
+    for page in Path(app.outdir).rglob('*.html') if not error else ():
+        for loaded in re.findall(r'<(?:script|link|img)\b[^>]*?(?:src|href)="(?:https?:)?//.*?"', page.read_text()):
+            _log.warning('%s loads %s', page.name, loaded)
 
 
 def setup(app):
     """Connect the functions above."""
+    app.add_html_math_renderer('mathml', (_add_formula, None), (_add_formula, None))
+    app.connect('html-page-context', _mark_words)
+    app.connect('build-finished', _warn_of_network)
     app.connect('builder-inited', _copy_pages)
     app.connect('source-read', _resolve_links)
     app.connect('source-read', _add_toctrees)

@@ -4,14 +4,13 @@ import re
 import sys
 from importlib import import_module
 from pathlib import Path
+from textwrap import dedent
 from unittest.mock import patch
 
 from xcit_dense.cli import tool_names
-from xcit_dense.cli.common import run_tool, usage_of
+from xcit_dense.cli.common import Parser, run_tool, usage_of
 
 PAGE = 'docs/tools.md'
-#: Tools that are separate scripts, without the package.
-_SCRIPTS = ('build_tensorrt', )
 _HEAD = '''# Tools
 
 <!-- made by docs/tools_page.py from the parsers of the tools -->
@@ -44,7 +43,7 @@ def parser_of(main) -> argparse.ArgumentParser:
     def stop(parser, *_):
         raise _Found(parser)
 
-    with patch.object(argparse.ArgumentParser, 'parse_args', stop):
+    with patch.object(Parser, 'parse_args', stop):
         try:
             main([])
         except _Found as found:
@@ -52,36 +51,55 @@ def parser_of(main) -> argparse.ArgumentParser:
     raise AssertionError(f'{main.__module__} reads no options')
 
 
-def parsers(root) -> dict:
-    """Return the parser of each tool, by what a user types to call it."""
-    found = {name: parser_of(import_module(f'xcit_dense.cli.{name}').main) for name in tool_names()}
-    sys.path.insert(0, str(Path(root, 'tools')))
-    try:
-        return found | {f'tools/{name}.py': parser_of(import_module(name).main) for name in _SCRIPTS}
-    finally:
-        sys.path.pop(0)
+def parsers() -> dict:
+    """Return the parser of each tool, by its name."""
+    return {name: parser_of(import_module(f'xcit_dense.cli.{name}').main) for name in tool_names()}
 
 
-def make_page(root) -> str:
-    """Return the text of the page."""
-    return '\n'.join([_HEAD, *(part for name, parser in parsers(root).items() for part in _section(name, parser))])
+def make_page() -> str:
+    """Return the text of the page; an option that is the same in several tools is described once, at its end."""
+    known, found = parsers(), {}
+    for parser in known.values():
+        for group in parser._action_groups:
+            for action in _shown(group._group_actions):
+                found.setdefault(_row(action, parser), []).append((action, group.description, parser))
+    found = {row: places for row, places in found.items() if len(places) > 1 and places[0][0].option_strings}
+    lines = [_HEAD, *(part for name, parser in known.items() for part in _section(name, parser, found))]
+    lines.append('## Shared options\n')
+    for about in dict.fromkeys(places[0][1] for places in found.values()):
+        rows = sorted(row for row, places in found.items() if places[0][1] == about)
+        lines += [f'{_text(about, parser)}\n'] * bool(about) + ['| option | meaning |\n|---|---|', *rows, '']
+    return '\n'.join(lines)
 
 
-def _section(name, parser):
-    call = name if '/' in name else f'-m xcit_dense {name}'
+def _shown(actions):
+    return [action for action in actions if action.help is not argparse.SUPPRESS and action.dest != 'help']
+
+
+def _row(action, parser):
+    return f'| {_names(action)} | {_text(action.help, parser, action)} |'
+
+
+def _section(name, parser, shared):
     yield f'## {name}\n'
-    yield f'{_text(parser.description, parser)}\n'
-    yield f'```text\npython {call} {usage_of(parser)}\n```\n'
+    for part in parser.description.strip().split('\n\n'):
+        yield f'```bash\n{dedent(part)}\n```\n' if part.startswith('  ') else f'{_text(part, parser)}\n'
+    yield f'```text\npython -m xcit_dense {name} {usage_of(parser)}\n```\n'
+    also = []
     for group in parser._action_groups:
-        actions = [a for a in group._group_actions if a.help is not argparse.SUPPRESS and a.dest != 'help']
-        if not actions:
+        rows = {_row(action, parser): action for action in _shown(group._group_actions)}
+        also += [f'`{action.option_strings[0]}`' for row, action in rows.items() if row in shared]
+        rows = {row: action for row, action in rows.items() if row not in shared}
+        if not rows:
             continue
         if group.description:
             yield f'**{group.title.capitalize()}.** {_text(group.description, parser)}\n'
-        named = 'option' if actions[0].option_strings else 'argument'
+        named = 'option' if next(iter(rows.values())).option_strings else 'argument'
         yield f'| {named} | meaning |\n|---|---|'
-        yield from (f'| {_names(action)} | {_text(action.help, parser, action)} |' for action in actions)
+        yield from rows
         yield ''
+    if also:
+        yield f'Also, as in other tools: {", ".join(sorted(also))}. [Shared options](#shared-options)\n'
     if parser.epilog:
         yield f'{_text(parser.epilog, parser)}\n'
 
@@ -123,8 +141,7 @@ def read_options(argv):
 
 
 def write_or_check(args):
-    root = Path(__file__).resolve().parents[1]
-    path, text = root / PAGE, make_page(root)
+    path, text = Path(__file__).resolve().parents[1] / PAGE, make_page()
     if path.is_file() and path.read_text() == text:
         return
     if args.check:

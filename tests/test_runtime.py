@@ -223,8 +223,8 @@ def test_openvino_has_as_many_threads_as_asked_for(segmentor, monkeypatch):
 def test_other_mistakes_with_the_model(segmentor, tmp_path, monkeypatch):
     with pytest.raises(ModelError, match='no file .*nowhere.onnx'):
         Model(tmp_path / 'nowhere.onnx')
-    with pytest.raises(ModelError, match="onnxruntime, openvino, got 'tensorrt'"):
-        Model(segmentor, 'tensorrt')
+    with pytest.raises(ModelError, match="onnxruntime, openvino, got 'tflite'"):
+        Model(segmentor, 'tflite')
     for threads in (0, -1, 1.5, '2'):
         with pytest.raises(ModelError, match='threads'):
             Model(segmentor, threads=threads)

@@ -1,4 +1,6 @@
 """The documentation as a site: links, navigation, generated pages and pictures."""
+import copy
+import json
 import pkgutil
 import re
 import runpy
@@ -42,10 +44,11 @@ def test_links_lead_somewhere():
         assert target.exists() and (not anchor or anchor in anchors(target)), f'{page.name}: {link}'
 
 
-def test_every_page_is_reached_from_the_index():
-    """The site makes its navigation from these links."""
+def test_every_page_is_once_in_the_navigation():
+    """The site makes it from the lines of the index that start with a link to a page."""
     index = ROOT / 'docs/index.md'
-    assert not {path for path in SITE if path != index} - {(index.parent / link).resolve() for link in links(index)}
+    entries = re.findall(r'^- \[.+?\]\((\S+\.md)\)', index.read_text(), re.M)
+    assert sorted((index.parent / entry).resolve() for entry in entries) == sorted({*SITE} - {index})
 
 
 def test_every_public_name_is_documented():
@@ -64,10 +67,10 @@ def test_every_public_name_is_documented():
 
 def test_the_page_of_tools_is_up_to_date_and_has_every_option():
     functions = runpy.run_path(str(ROOT / 'docs/tools_page.py'))
-    page, parsers = (ROOT / 'docs/tools.md').read_text(), functions['parsers'](ROOT)
-    assert functions['make_page'](ROOT) == page, 'run python docs/tools_page.py'
+    page, parsers = (ROOT / 'docs/tools.md').read_text(), functions['parsers']()
+    assert functions['make_page']() == page, 'run python docs/tools_page.py'
     sections = dict(section.split('\n', 1) for section in page.split('\n## ')[1:])
-    assert sections.keys() == parsers.keys() >= set(tool_names())
+    assert sections.keys() == parsers.keys() == set(tool_names())
     for name, parser in parsers.items():
         options = set(re.findall(r'(?<=[ \[])--[a-z][\w-]*', parser.format_help())) - {'--help'}
         assert not {option for option in options if f'`{option}' not in sections[name]}, name
@@ -84,13 +87,55 @@ def test_what_the_site_needs_is_pinned_and_in_one_list():
     assert not names['requirements.txt'] & names['docs/requirements.txt']
 
 
+def figures():
+    """What docs/figures.py defines, and the results that it measured."""
+    functions = runpy.run_path(str(ROOT / 'docs/figures.py'))
+    return functions, json.loads((ROOT / 'docs/figures.json').read_text())
+
+
+def test_every_figure_of_the_demos_is_what_was_measured():
+    """On one machine and one day, in blocks that one command writes, and nowhere else."""
+    functions, results = figures()
+    assert results.keys() == functions['STEPS'].keys()
+    assert len({(each['date'], each['device'], each['torch']) for each in results.values()}) == 1
+    names = []
+    for page in PAGES:
+        text = page.read_text()
+        assert functions['with_blocks'](text, results) == text, f'{page.name}: run make figures'
+        names += re.findall(r'<!-- (\w+): made by docs/figures.py -->', text)
+        rest = re.sub(r'<!-- (\w+): made by .*?<!-- end of \1 -->', '', text, flags=re.S)
+        found = re.findall(r'^.*make demo.*\b(?:AP|AP50|mIoU|top-1) (?:of )?\d.*$', rest, re.M)
+        assert not found, f'{page.name}: figures of a demo outside of the blocks'
+    assert sorted(names) == sorted(functions['BLOCKS'])
+    changed = copy.deepcopy(results)
+    changed['demo']['metrics'][-1]['coco/bbox_mAP'] += 0.01
+    page = (ROOT / 'docs/measured.md').read_text()
+    assert functions['with_blocks'](page, changed) != page
+
+
+def test_metrics_are_read_from_the_log_of_a_run():
+    lines = ['11/28 17:00:00 - mmengine - INFO - Epoch(val) [6][80/80]    coco/bbox_mAP: 0.4360  coco/bbox_mAP_50: 0.73  '
+             'data_time: 0.0100  time: 0.20', 'Epoch(train) [1][10/10]  loss: 1.0', 'Iter(test) [80/80]  mIoU: 70.8']
+    assert figures()[0]['metrics_in'](lines) == [{'coco/bbox_mAP': 0.436, 'coco/bbox_mAP_50': 0.73}, {'mIoU': 70.8}]
+
+
+def test_pages_agree_on_the_version_of_python():
+    """Only the documentation itself needs a later one."""
+    oldest = re.search(r"python_requires='>=([\d.]+)'", (ROOT / 'setup.py').read_text())[1]
+    found = [(page.name, version) for page in SITE for version, words in
+             re.findall(r'Python (3\.\d+) or (?:later|newer)(.{0,40})', page.read_text()) if version != oldest]
+    assert {page for page, _ in found} <= {'CONTRIBUTING.md'} and len(found) <= 1, found
+
+
 def test_the_picture_of_predictions(demo_data, trained, trained_segmentor, tmp_path):
     """Ground truth above, predictions below, those of the detector first."""
     folders = [Path(shutil.copytree(found[0], tmp_path / str(place), ignore=shutil.ignore_patterns('data')))
                for place, found in enumerate((trained, trained_segmentor))]
     for folder in folders:
         (folder / 'data').symlink_to(demo_data)
-    figure = runpy.run_path(str(ROOT / 'docs/make_images.py'))['draw_predictions'](*folders, count=1)
+        (folder / 'report').mkdir(exist_ok=True)
+        (folder / 'report/per_class.csv').write_text('class,threshold\na,0.2\nb,0.001\nc,\nd,0\n')
+    figure = runpy.run_path(str(ROOT / 'docs/pictures.py'))['draw_predictions'](*folders, count=1)
     wanted, found, wanted_labels, found_labels = [axes.images[0].get_array() for axes in figure.axes]
     shapes = {np.asarray(Image.open(path)).shape for path in (demo_data / 'val2017').glob('*.jpg')}
     assert wanted.shape == found.shape in shapes and wanted_labels.shape == found_labels.shape in shapes

@@ -17,11 +17,10 @@ from xcit_dense.weights.zoo import PREFIX, get_weights
 
 #: Programs that are not ours: why their commands are not run. A new one needs a line here.
 OTHER_PROGRAMS = {'make': 'minutes', 'pip': 'network', 'git': 'network', 'curl': 'network', 'cd': 'shell', '.': 'shell',
-                  'trtexec': 'TensorRT', 'pytest': 'tests', 'service.py': 'tested in test_runtime_alone.py',
+                  'pytest': 'tests', 'service.py': 'tested in test_runtime_alone.py',
                   'run.py': 'tested in test_launches.py'}
 #: Our tools that are not run: why. Their own tests run them.
-NOT_RUN = dict(adapt='a stock config', benchmark='minutes', build_tensorrt='TensorRT', measure='minutes',
-               model_table='writes pages')
+NOT_RUN = dict(adapt='a stock config', benchmark='minutes', measure='minutes', model_table='writes pages')
 #: Options that are taken out before a command is run: why.
 DROPPED = {'--amp': 'processor', '--compile': 'compiler'}
 #: Starts of a command that are not run themselves, so that the rest is only read: why.
@@ -87,8 +86,7 @@ def parse(tool, words):
         with mock.patch.object(module, 'run_tool') as run:  # it gets the tool and its options
             module.main(list(words))
         return run.call_args.args[1]
-    names = runpy.run_path(str(ROOT / f'tools/{tool}.py'))
-    return (names.get('parse') or names['read_options'])(list(words))
+    return runpy.run_path(str(ROOT / f'tools/{tool}.py'))['read_options'](list(words))
 
 
 @cache

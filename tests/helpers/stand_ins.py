@@ -142,6 +142,10 @@ class Place:
                 or getattr(args, 'scores', False) else 'detection')
         if not name:
             return task, None
+        if 'checkpoint' in vars(args) and args.checkpoint is None:  # a work dir in place of both
+            if not self.path(name).is_dir():
+                make_run(self._run_of(task), self.path(name))
+            return task, None
         if self.path(name).is_file():
             return _TASKS[read_config(self.path(name)).default_scope], Path(name)
         checkpoint = given.get('checkpoint', '')
@@ -203,8 +207,6 @@ class Place:
 
     def _make_images(self, task, path, value, args):
         make_images(self.fixture('demo_data'), path)
-
-    _make_calibration = _make_images
 
     def _make_palette(self, task, path, value, args):
         path.write_text(''.join(f'{name} {r} {g} {b}\n' for name, (r, g, b) in exports_segmentation.COLOURS.items()))

@@ -97,7 +97,7 @@ def test_the_metric_of_a_changed_config(changes, wanted):
 
 
 def runner_of(cfg, folder, infos, **others):
-    return SimpleNamespace(cfg=cfg, work_dir=str(folder), config_file=folder / 'x.py', iter=10, epoch=1, hooks=[],
+    return SimpleNamespace(cfg=cfg, work_dir=str(folder), iter=10, epoch=1, hooks=[],
                            message_hub=SimpleNamespace(runtime_info=infos),
                            train_loop=SimpleNamespace(max_iters=10), **others)
 

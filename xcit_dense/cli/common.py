@@ -290,8 +290,8 @@ def add_shared(parser, *names: str):
     for name in names:
         parser.add_argument(f'--{name}', **SHARED[name])
         if name == 'dtype':
-            parser.add_argument('--amp', dest='dtype', action='store_const', const='bfloat16', help='the same as '
-                                '--dtype bfloat16')
+            parser.add_argument('--amp', dest='dtype', action='store_const', const='bfloat16', help='without a '
+                                'training: the same as --dtype bfloat16')
 
 
 def positive(text: str) -> int:

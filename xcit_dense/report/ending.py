@@ -118,16 +118,14 @@ def _named(runner, validation):
 
 def _next_commands(runner):
     """Return the commands that test the model and use it, as they are typed in the folder of this training."""
-    cfg, task = runner.cfg, task_of(runner.cfg)
-    config, folder = map(near, (getattr(runner, 'config_file', None) or cfg.filename or 'CONFIG', runner.work_dir))
-    commands = []
+    cfg, task, folder, commands = runner.cfg, task_of(runner.cfg), near(runner.work_dir), []
     if cfg.get('test_dataloader') is not None:
-        commands.append(['test', config, folder, *['--report'] * bool(task.recorder)])
+        commands.append(['test', folder, *['--report'] * bool(task.recorder)])
     image = 'IMAGES'
     with suppress(Exception):  # of any type: data sets may be users' classes
         image = near(runner.val_dataloader.dataset.get_data_info(0)['img_path'])
     if task.predictor:
-        commands.append(['predict', config, folder, image, '--out', str(Path(folder, 'predictions'))])
+        commands.append(['predict', folder, image, '--out', str(Path(folder, 'predictions'))])
     elif task.recorder:
         commands.append(['classify', folder, image, '--out', str(Path(folder, 'classified.json'))])
     return ['next:', *(f'  python -m xcit_dense {shlex.join(command)}' for command in commands)] if commands else []

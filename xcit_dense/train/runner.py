@@ -197,7 +197,7 @@ class DenseRunner(OpenRunner):
                     self.loads_from = weights = str(path)
             run = resuming.run_of(self._resumed) if self._resumed else self._run
             self.notes = run_on_first(claim_work_dir, self.work_dir, resumed, run, weights)
-            self.config_file = run_on_first(publish_config, self._config_file, self.work_dir)
+            run_on_first(publish_config, self._config_file, self.work_dir)
             return super().train()
 
     def init_weights(self):

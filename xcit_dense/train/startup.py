@@ -139,7 +139,7 @@ def _published_for(runner, model):
     with kept_random_state(), torch.device('meta'):
         count = sum(p.numel() for p in XCiTClassifier(size).parameters())
     return (f'; with so few images, ImageNet weights of this backbone usually help: --init-from {PREFIX}{name} '
-            f'(a download of about {4 * count / 1e6:.0f} MB)')
+            f'(a download of about {4 * count / 2**20:.0f} MiB)')
 
 
 def _batch_size(runner):

@@ -171,9 +171,6 @@ def named_errors(path):
 def publish_config(file: Path, work_dir):
     """Copy the config of a training from next to its log into its work dir, unless it would replace a user's file.
 
-    Returns:
-        Where the config is now.
-
     Raises:
         CheckpointError: The copy cannot be written.
     """
@@ -183,8 +180,6 @@ def publish_config(file: Path, work_dir):
             own.claim(file.name)
             with atomic_write(target) as part:
                 shutil.copyfile(file, part)
-        return target
     except OutputError:
         print_log(f'{target} was not written by a training and is kept; the config of this one is {file}',
                   logger='current')
-        return file

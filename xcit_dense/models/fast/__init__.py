@@ -5,8 +5,8 @@ modules must run: because a layer was modified, because the fast path is off (`s
 operations are needed (compilers, `torch.func`, forward mode).
 """
 from .branches import attend, feed_forward, mix_neighbours
-from .conditions import is_batch_norm, is_doubling, is_gelu, is_halving, is_on, is_untouched, set_fast
+from .conditions import is_batch_norm, is_doubling, is_halving, is_on, is_untouched, set_fast
 from .layers import project_code, run
 
-__all__ = ['attend', 'feed_forward', 'is_batch_norm', 'is_doubling', 'is_gelu', 'is_halving', 'is_on', 'is_untouched',
+__all__ = ['attend', 'feed_forward', 'is_batch_norm', 'is_doubling', 'is_halving', 'is_on', 'is_untouched',
            'mix_neighbours', 'project_code', 'run', 'set_fast']
