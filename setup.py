@@ -37,7 +37,7 @@ def description():
 
 
 class BuildWithConfigs(build_py):
-    """Adds configs, tools, the pages of docs and the model index as ``xcit_dense/.mim``, where mim and xcit_dense look for them."""
+    """Adds configs, tools, docs and the model index as ``xcit_dense/.mim``, where mim and xcit_dense look for them."""
 
     def run(self):
         super().run()

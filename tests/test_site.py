@@ -114,8 +114,9 @@ def test_every_figure_of_the_demos_is_what_was_measured():
 
 
 def test_metrics_are_read_from_the_log_of_a_run():
-    lines = ['11/28 17:00:00 - mmengine - INFO - Epoch(val) [6][80/80]    coco/bbox_mAP: 0.4360  coco/bbox_mAP_50: 0.73  '
-             'data_time: 0.0100  time: 0.20', 'Epoch(train) [1][10/10]  loss: 1.0', 'Iter(test) [80/80]  mIoU: 70.8']
+    lines = ['11/28 17:00:00 - mmengine - INFO - Epoch(val) [6][80/80]    coco/bbox_mAP: 0.4360  '
+             'coco/bbox_mAP_50: 0.73  data_time: 0.0100  time: 0.20', 'Epoch(train) [1][10/10]  loss: 1.0',
+             'Iter(test) [80/80]  mIoU: 70.8']
     assert figures()[0]['metrics_in'](lines) == [{'coco/bbox_mAP': 0.436, 'coco/bbox_mAP_50': 0.73}, {'mIoU': 70.8}]
 
 

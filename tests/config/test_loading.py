@@ -17,13 +17,14 @@ def test_configs_are_found_by_path_and_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     name = MAIN_CONFIG.stem
     assert folder_of('configs') == ROOT / 'configs' and name in list_models() == sorted(list_models())
-    for text in (name, f'{name}.py', f'configs/{name}.py', MAIN_CONFIG, str(MAIN_CONFIG)):
+    for text in (name, f'{name}.py', f'configs/{name}.py', f'xcit_dense::{name}', MAIN_CONFIG, str(MAIN_CONFIG)):
         assert find_config(text) == MAIN_CONFIG
     for file in (f'{name}.py', 'my_own_model.py', 'model.onnx'):
         (tmp_path / file).touch()
     assert find_config(f'{name}.py') == Path(f'{name}.py')  # a file goes before a name
     for text, words in ((f'elsewhere/{name}.py', f'did you mean .*{name}'), (name[:-1], f'did you mean .*{name}'),
                         ('my_own_modle.py', 'did you mean my_own_model'), ('zzz', 'list_models'),
+                        ('mmdet::atss/atss_r50_fpn_1x_coco.py', 'adapt mmdet::atss/atss_r50_fpn_1x_coco.py --out'),
                         ('model.onnx', r'model\.onnx is a model file.*CONFIG comes first')):
         with pytest.raises(ConfigError, match=words):
             find_config(text)

@@ -178,8 +178,8 @@ def _reject_part(root):
         'val', rest)] for folder in (root, root.parent))
     if part == 'train' and beside and not inside:
         whole = root.parent.parent if root.parent.name in ('images', *MAPS) else root.parent
-        raise DataError(f'--data-root: {root} is only the training part of a data set, and {beside[0]} beside it the '
-                        f'validation part: give {whole}. To hold out some images of this part instead, add '
+        raise DataError(f'--data-root: {root} is only the training part of a data set, and {beside[0]} beside it is '
+                        f'the validation part: give {whole}. To hold out some images of this part instead, add '
                         '--val-share 0.2')
 
 

@@ -10,7 +10,7 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from yapf.yapflib.yapf_api import FormatCode
 
-from .._utils.text import did_you_mean, first_line, listed, type_name
+from .._utils.text import did_you_mean, first_line, listed, nearest, type_name
 from ..archs import arch_names, get_arch
 from ..errors import ConfigError
 from ..models.pyramid import PYRAMID_STRIDES
@@ -92,8 +92,11 @@ def _file(config):
     root = Path(spec.origin).parent / '.mim/configs' if spec else None
     path = root and root / name
     if not (path and path.is_file()):
-        there = [str(one.relative_to(root)) for one in root.rglob('*.py') if '_base_' not in one.parts] if root else []
-        raise ConfigError(f'there is no config {name} in the installed {package}' + did_you_mean(name, there))
+        there = {one.name if '/' not in name else str(one.relative_to(root)): str(one.relative_to(root))
+                 for one in (root.rglob('*.py') if root else ()) if '_base_' not in one.parts}
+        near = [there[each] for each in nearest(name, there)]
+        raise ConfigError(f'there is no config {name} in the installed {package}'
+                          + (f'; did you mean {package}::{near[0]}?' if near else ''))
     return path
 
 

@@ -183,12 +183,12 @@ def find_config(name) -> Path:
     """Return the file of a config.
 
     Args:
-        name: A path, or a name of `list_models` with or without ``.py``.
+        name: A path, or a name of `list_models` with or without ``.py`` and ``xcit_dense::``.
 
     Raises:
         ConfigError: There is no such config (the message suggests similar names), or the file holds a model.
     """
-    path = Path(name)
+    path = Path(str(name).removeprefix('xcit_dense::'))
     if path.is_file():
         if path.suffix in _OF_MODELS:
             raise ConfigError(f'{name} is a model file, not a config. CONFIG comes first, then CHECKPOINT')
@@ -197,6 +197,9 @@ def find_config(name) -> Path:
     stem = path.name.removesuffix('.py')
     if stem in names and path.parent in (Path('.'), Path('configs')):  # the path that the README writes
         return folder_of('configs') / f'{stem}.py'
+    if '::' in str(path):
+        raise ConfigError(f'{name} has no XCiT: `python -m xcit_dense adapt {name} --out FILE` writes a config '
+                          'that has')
     known = [p.stem for p in path.parent.glob('*.py')] + names
     raise ConfigError(f'there is no config {name}' + did_you_mean(
         stem, known, 3, '; xcit_dense.list_models() lists the configs of this package'))

@@ -137,4 +137,4 @@ def task_named(name: str) -> Task:
 
 def tasks_with(part: str) -> str:
     """Return the names of the tasks that have a part, for errors."""
-    return ', '.join(task.name for task in TASKS if getattr(task, part))
+    return ' or '.join(task.name for task in TASKS if getattr(task, part))
