@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from helpers.models import TINY, build, randomise, relative_error
+from helpers.pages import PAGES
 from helpers.paths import ROOT
 
 
@@ -62,3 +63,12 @@ def test_messages_that_are_headings_are_in_the_source():
         found = {(run, place + step) for run, words in enumerate(runs) for place in range(len(words) - 2)
                  if ' '.join(words[place:place + 3]) in source for step in range(3)}
         assert len(found) > sum(map(len, runs)) / 2, f'no message in the source reads like: {message}'
+
+
+def test_no_sentence_has_more_than_35_words():
+    """Cells of tables and items of lists are sentences of their own."""
+    for page in PAGES:
+        text = re.sub(r'^```.*?^```|<!--.*?-->|\$\$.*?\$\$', '', page.read_text(), flags=re.M | re.S)
+        text = re.sub(r'`[^`]*`|\$[^$]*\$', 'code', re.sub(r'!?\[([^\]]*)\]\([^)]*\)', r'\1', text))
+        for part in re.split(r'\n\s*\n|\n\s*(?:[-*#|]|\d\.)+ |\s\|\s|[.?!:;]\**\s', text):
+            assert len(part.split()) <= 35, f'{page.name}: {part}'
