@@ -205,6 +205,10 @@ class Place:
         else:
             _write_classifier(path, 16, which=args.which)
 
+    def _make_work_dir(self, task, path, value, args):
+        if 'config' not in vars(args):  # of `plot_curves`: others write it
+            make_run(self._run_of(task), path)
+
     def _make_images(self, task, path, value, args):
         make_images(self.fixture('demo_data'), path)
 
