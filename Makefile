@@ -143,7 +143,7 @@ docs: $(DOCS_READY)
 	$(PY) -m sphinx -q -E -W --keep-going -b html docs docs/_build/html
 
 figures: setup
-	$(PY) docs/figures.py measure --nuclei $(NUCLEI)
+	$(PY) docs/figures.py measure $(if $(NUCLEI),--nuclei $(NUCLEI))
 	$(PY) docs/figures.py draw
 
 docs-links: $(DOCS_READY)

@@ -47,7 +47,8 @@ class BuildWithConfigs(build_py):
         for name in ('configs', 'tools'):
             shutil.rmtree(target / name, ignore_errors=True)
             shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns('__pycache__', 'model_table.py'))
-        (target / 'docs').mkdir(exist_ok=True)
+        shutil.rmtree(target / 'docs', ignore_errors=True)
+        (target / 'docs').mkdir()
         for page in (ROOT / 'docs').glob('*.md'):
             shutil.copy(page, target / 'docs')
         for name in ('model-index.yml', 'README.md'):

@@ -80,7 +80,7 @@ def measure_cell(arch, image, *, batch, dtype, mode, names, runs, compiled=False
     """Measure models on the same images, interleaved in this process.
 
     Args:
-        arch: Architecture of XCiT, for ours, the authors and timm.
+        arch: Architecture of XCiT, for ours, the authors' form, timm's and the ViT.
         image: Height and width.
         batch: Number of images.
         dtype: Key of `DTYPES`.

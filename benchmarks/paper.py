@@ -86,7 +86,7 @@ def measure_on_paper(arch, image, *, batch, dtype, mode, names) -> dict:
     """Return a cell like `benchmarks.cells.measure_cell`, with what is counted of a step in the rows.
 
     Args:
-        arch: Architecture of XCiT, for ours, the authors and timm.
+        arch: Architecture of XCiT, for ours, the authors' form, timm's and the ViT.
         image: Height and width.
         batch: Number of images.
         dtype: Key of `benchmarks.cells.DTYPES`.

@@ -161,7 +161,7 @@ def _draw_slopes(axes, tokens, values, unit):
     if not values:
         return
     top = axes.get_ylim()[1]
-    for power, words in ((1, 'in proportion'), (2, 'with the square')):
+    for power, words in ((1, 'linear'), (2, 'quadratic')):
         axes.plot(tokens, [values[0] / unit * (n / tokens[0])**power for n in tokens], color=FAINT, linewidth=1,
                   linestyle='--' if power == 1 else ':', label=words, zorder=0)
     axes.set_ylim(top=top)

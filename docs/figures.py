@@ -26,8 +26,9 @@ _RANDOM = ("import torch; from xcit_dense.models import XCiTClassifier; torch.ma
            "torch.save(XCiTClassifier('nano_12_p16', num_classes=0).state_dict(), 'work_dirs/demo_dino/random.pth')")
 #: Of the authors for XCiT, of mmdet for the others.
 _PUBLISHED = '45.3, 40.8', '45.3, 40.8', '46.0, 41.6', '40.9, 37.1'
-#: Commands of each step, by its name. The metrics of `VARIANTS` are found in the order of their commands.
+#: What follows `test` to test a demo in other ways, in the order of the commands.
 VARIANTS = {'float32': '', 'tta': '--tta', 'onnx': 'model.onnx'}
+#: Commands of each step, by its name; the first is timed.
 STEPS = {
     'demo': ['make demo'], 'demo_seg': ['make demo-seg'],
     'demo_cls': ['make demo-cls', f'{_TOOL} attention work_dirs/demo_cls work_dirs/demo_cls/data/classes/val/star '
@@ -50,6 +51,8 @@ STEPS |= {  # last, when nothing else runs any more
     'benchmark': [f'{_TOOL} benchmark --rivals authors timm swin_t resnet50 --dtype float32 --runs 3'],
     'growth': [f'{_TOOL} benchmark --patches 8 --images 64x64 --modes inference --dtype float32 --runs 3 --growth '
                '--rivals authors vit swin_t resnet50 --max-tokens 60000 --out work_dirs/growth']}
+#: The metrics that pages show.
+_METRICS = 'coco/bbox_mAP', 'coco/bbox_mAP_50', 'coco/segm_mAP', 'mIoU', 'accuracy/top1'
 
 
 def measure(steps, nuclei):
@@ -57,15 +60,17 @@ def measure(steps, nuclei):
     results = json.loads(RESULTS.read_text()) if steps and RESULTS.exists() else {}
     for place, name in enumerate(steps or STEPS):
         print(f'[{place + 1}/{len(steps or STEPS)}] {name}', flush=True)
-        start, lines = time.perf_counter(), []
+        lines, seconds = [], []
         for command in STEPS[name]:
+            start = time.perf_counter()
             with subprocess.Popen(command, shell=True, cwd=ROOT, text=True, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, env=dict(os.environ, NUCLEI=str(nuclei or ''))) as process:
                 lines += [print(line, end='') or line for line in process.stdout]
             if process.returncode:
                 sys.exit(f'error: {command} failed with {process.returncode}')
+            seconds.append(round(time.perf_counter() - start))
         machine = describe_machine()
-        results[name] = dict(seconds=round(time.perf_counter() - start), metrics=metrics_in(lines),
+        results[name] = dict(seconds=seconds[0], metrics=metrics_in(lines),
                              date=datetime.date.today().isoformat(), device=machine['device'], torch=machine['torch'])
         if name in ('benchmark', 'growth'):
             found = json.loads((ROOT / f'work_dirs/{name}/benchmark.json').read_text())
@@ -76,8 +81,7 @@ def measure(steps, nuclei):
 def metrics_in(lines) -> list:
     """Return the metrics of each validation and test in the log of a run, in order."""
     found = (dict(re.findall(r'([\w/@]+): (-?[\d.]+)', line)) for line in lines if re.search(r'\((val|test)\)', line))
-    return [{name: float(value) for name, value in each.items() if 'time' not in name} for each in found
-            if {'coco/bbox_mAP', 'mIoU', 'accuracy/top1'} & {*each}]
+    return [kept for each in found if (kept := {name: float(each[name]) for name in _METRICS if name in each})]
 
 
 def _essence(cells):
@@ -124,8 +128,8 @@ def _detected(metrics):
 
 def _nuclei(results):
     found = results['nuclei']
-    return ('Mask R-CNN with XCiT nano 12 on four of 30 test images, after ten minutes of training on 90 images from '
-            f'random weights on 2 CPU cores: {_detected(found["metrics"][-1])}. Below: principal components of its '
+    return ('Mask R-CNN with XCiT nano 12 on four of 30 validation images, after ten minutes of training on 90 images '
+            f'from random weights on 2 CPU cores: {_detected(found["metrics"][-1])}. Below: principal components of its '
             'tokens. Microscopy images: BBBC038 (2018 Data Science Bowl), CC0. '
             '[The command](docs/fitting.md#ten-minutes-on-a-cpu)')
 
@@ -136,17 +140,17 @@ def _nuclei_row(results):
 
 
 def _demos(results):
-    rows = [('Mask R-CNN, 80 test images', _detected(results['demo']['metrics'][-1]), 'demo', 'make demo'),
-            ('Semantic FPN, 80 test images', f'mIoU {results["demo_seg"]["metrics"][-1]["mIoU"]:.1f}', 'demo_seg',
+    rows = [('Mask R-CNN, 80 validation images', _detected(results['demo']['metrics'][-1]), 'demo', 'make demo'),
+            ('Semantic FPN, 80 validation images', f'mIoU {results["demo_seg"]["metrics"][-1]["mIoU"]:.1f}', 'demo_seg',
              'make demo-seg'),
-            ('classifier, 200 test images of 5 shapes',
+            ('classifier, 200 validation images of 5 shapes',
              f'top-1 {results["demo_cls"]["metrics"][-1]["accuracy/top1"]:.1f}', 'demo_cls', 'make demo-cls'),
             ('[fine-tuning](fine_tuning.md#measured) on two new classes',
              f'box AP50 {results["finetune"]["metrics"][-1]["coco/bbox_mAP_50"]:.3f}', 'finetune',
              'make demo-finetune'),
             ('[DINO](self_supervision.md#what-a-small-run-learns), then Semantic FPN',
              f'mIoU {_dino_miou(results)[0]:.1f}', 'dino', 'make demo-dino')]
-    return _table(('what', 'result', 'time in all', 'command'), *(
+    return _table(('what', 'result', 'time', 'command'), *(
         (what, result, _minutes(results[step]), f'`{command}`') for what, result, step, command in rows)
     ) + f'\n\n{_measured(results["demo"])}.'
 
@@ -246,6 +250,7 @@ BLOCKS = dict(nuclei=_nuclei, nuclei_result=_nuclei_row, demos=_demos, finetune=
               benchmark=_benchmark, others=_others, growth=_growth,
               tta=lambda results: _variants(results, 'float32', 'tta'),
               exported=lambda results: _variants(results, 'float32', 'onnx'))
+
 
 def main(argv=None):
     """Measure or draw."""

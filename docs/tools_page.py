@@ -68,7 +68,8 @@ def make_page() -> str:
     lines.append('## Shared options\n')
     for about in dict.fromkeys(places[0][1] for places in found.values()):
         rows = sorted(row for row, places in found.items() if places[0][1] == about)
-        lines += [f'{_text(about, parser)}\n'] * bool(about) + ['| option | meaning |\n|---|---|', *rows, '']
+        lines += [f'{_text(about, found[rows[0]][0][2])}\n'] * bool(about)
+        lines += ['| option | meaning |\n|---|---|', *rows, '']
     return '\n'.join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Measure time and memory of XCiT, its released form and other backbones on this machine."""
+"""Measure time and memory of XCiT, the authors' form of it and other backbones on this machine."""
 IS_TOOL_OF_XCIT_DENSE = True  # so that the import loads nothing before the help is shown
 
 from xcit_dense.cli.benchmark import main  # noqa: E402

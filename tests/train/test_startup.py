@@ -104,7 +104,7 @@ def test_few_images_from_random_weights_name_the_published_ones(started, monkeyp
     assert block['weights'] == ('all random; with so few images, ImageNet weights of this backbone usually help: '
                                 '--init-from xcit://nano_12_p16_384_dist (a download of about 12 MiB)')
     state = torch.get_rng_state()
-    assert 'MB' in lines_of(runner)['weights'] and torch.equal(state, torch.get_rng_state())
+    assert 'MiB' in lines_of(runner)['weights'] and torch.equal(state, torch.get_rng_state())
     monkeypatch.setattr(startup, '_FEW', len(runner.train_dataloader.dataset))
     assert lines_of(runner)['weights'] == 'all random'
 

@@ -1,4 +1,4 @@
-"""Put XCiT in the place of the backbone of a config of mmdet or mmsegmentation: a config with the lines to change.
+"""Replace the backbone of a config of mmdet or mmsegmentation by XCiT: write a config with the lines to change.
 
     python -m xcit_dense adapt mmdet::atss/atss_r50_fpn_1x_coco.py --out mine.py
 """

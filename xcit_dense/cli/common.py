@@ -11,7 +11,6 @@ import warnings
 from argparse import ArgumentParser, ArgumentTypeError, HelpFormatter
 from dataclasses import fields
 from math import isfinite
-from pathlib import Path
 
 from .. import register, stop_as_usual
 from .._utils.files import folder_of
@@ -36,7 +35,6 @@ class _Formatter(HelpFormatter):
 
 class Parser(ArgumentParser):
     """A parser with a short usage line, whose errors suggest the option that was meant."""
-    _words = ()
 
     def __init__(self, **options):
         super().__init__(allow_abbrev=False, formatter_class=_Formatter, **options)
@@ -44,7 +42,7 @@ class Parser(ArgumentParser):
     def format_help(self):
         """Return the help, with the folder of the pages that it names; see argparse."""
         text = super().format_help()
-        return f'{text}\nThe folder docs is {folder_of("docs")}\n' if 'docs/' in text else text
+        return text + f'\nThe folder docs is {folder_of("docs")}\n' * ('docs/' in text)
 
     def parse_args(self, args=None, namespace=None):
         """Read arguments, with options anywhere between the others; see argparse."""
@@ -63,8 +61,10 @@ class Parser(ArgumentParser):
             if meant := nearest(word, known):
                 message += f'; did you mean {meant[0]} instead of {word}?'
         words = self._words[self._words.index('--cfg-options') + 1:] if '--cfg-options' in self._words else []
+        if 'required: ' in message and '--report' in self._words:
+            message += '. --report reads the word after it: put it last'
         if 'required: ' in message and (swallowed := [word for word in words if '=' not in word]):
-            message += f'. --cfg-options reads every word after it, including {swallowed[0]}: put CONFIG before it'
+            message += f'. --cfg-options reads every word after it, including {swallowed[0]}: put it before'
         super().error(message)
 
 
@@ -96,8 +96,6 @@ def run_tool(run, args):
         warnings.filterwarnings('ignore', _ABOUT_ITSELF, module='mmseg')
         use_device(getattr(args, 'device', None), getattr(args, 'launcher', 'none'))
         stop_as_usual()
-        if 'config' in args and 'checkpoint' in args:
-            find_model(args)
         if 'cfg_options' in args:
             from ..config.loading import read_config_options
             args.cfg_options = read_config_options(args.cfg_options, args.config)
@@ -152,9 +150,8 @@ def use_device(name: str | None, launcher: str = 'none'):
 
 def add_config_options(parser: ArgumentParser, checkpoint: bool = False):
     """Add the config, the checkpoint if wanted, and the options of every tool that builds a model."""
-    alone = '; or WORK_DIR, the work dir of a training, in place of CONFIG and CHECKPOINT: it has both'
     parser.add_argument('config', metavar='CONFIG', help='name of a config, such as maskrcnn_xcit_s12_p8_coco, or path '
-                        f'of a config file{alone if checkpoint else ""}')
+                        'of a config file' + '; or WORK_DIR: the work dir of a training has both' * checkpoint)
     if checkpoint:
         parser.add_argument('checkpoint', metavar='CHECKPOINT', nargs='?',
                             help='weights of the whole model: a path, a URL, xcit://NAME from docs/models.md, or a '
@@ -163,35 +160,10 @@ def add_config_options(parser: ArgumentParser, checkpoint: bool = False):
                         help='change values of the config: a.b=value; write lists without spaces: a="[1,2]"')
 
 
-def find_model(args):
-    """Set config and checkpoint of a tool that got a work dir in place of both.
-
-    Raises:
-        ConfigError: One of the two is missing, or they come in the wrong order.
-    """
-    from ..config.loading import config_of_run, list_models
-    if args.config is None:  # of an exported file, or not needed
-        return
-    last = vars(args).get('images') or vars(args).get('out')
-    is_dir = Path(args.config).is_dir()
-    if args.checkpoint is None and last and not [*Path(args.config).glob('*.py')] and [*Path(last).glob('*.py')]:
-        raise ConfigError(f'{args.config} is no work dir. The work dir comes first: {last} {args.config}')
-    if args.checkpoint is None and is_dir:
-        args.config, args.checkpoint = str(config_of_run(args.config)), args.config
-        if vars(args).get('work_dir', '') is None:
-            args.work_dir = args.checkpoint
-    elif args.checkpoint is None:
-        raise ConfigError(f'{args.config} needs weights: CONFIG CHECKPOINT, or the work dir of a training in place of '
-                          'both')
-    elif is_dir and args.config not in list_models():
-        raise ConfigError(f'{args.config} is a folder, not a config. CONFIG comes first, then CHECKPOINT; the work dir '
-                          'of a training needs no CONFIG')
-
-
 def add_run_options(parser: ArgumentParser):
     """Add the options of the tools that run a data set through a model."""
     parser.add_argument('--work-dir', metavar='DIR', help='folder for the log and, in a training, checkpoints '
-                        '(default: work_dirs/ and the name of the config)')
+                        '(default: WORK_DIR if that is given, otherwise work_dirs/ and the name of the config)')
     add_data_options(parser)
     group = parser.add_argument_group('distributed runs', 'One process per GPU: docs/distributed.md.')
     group.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none',
@@ -264,7 +236,7 @@ def _device(text):
 #: Options that several tools have, by their names without dashes: what `add_shared` gives to argparse.
 SHARED = {
     'amp': dict(action='store_true', help='train in mixed precision: on a GPU in float16 with loss scaling, on a CPU '
-                'in bfloat16 if it has AVX512-BF16 or AMX'),
+                'in bfloat16 if it has AVX512-BF16 or AMX; test and predict: the same as --dtype bfloat16'),
     'batch-size': dict(type=int, metavar='N', help='images in a batch of each process; in a training, the learning '
                        'rate is scaled with it'),
     'workers': dict(type=int, metavar='N', help='number of processes that load the data, for each data loader of each '
@@ -290,8 +262,8 @@ def add_shared(parser, *names: str):
     for name in names:
         parser.add_argument(f'--{name}', **SHARED[name])
         if name == 'dtype':
-            parser.add_argument('--amp', dest='dtype', action='store_const', const='bfloat16', help='without a '
-                                'training: the same as --dtype bfloat16')
+            parser.add_argument('--amp', dest='dtype', action='store_const', const='bfloat16',
+                                help=SHARED['amp']['help'])
 
 
 def positive(text: str) -> int:

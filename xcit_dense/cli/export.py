@@ -21,6 +21,8 @@ def main(argv=None):
 
 def _run(args):
     from ..export.exporting import export_model
-    made = export_model(args.config, args.checkpoint, args.out, scores=args.scores, backbone=args.backbone,
+    from ..train.work_dirs import find_model
+    config, checkpoint = find_model(args.config, args.checkpoint, args.out)
+    made = export_model(config, checkpoint, args.out, scores=args.scores, backbone=args.backbone,
                         cfg_options=args.cfg_options, image_size=args.image_size, overwrite=args.overwrite, say=print)
     print(f'{made.path}: {made.size / 2**20:,.1f} MiB, {made.seconds:,.0f} s. {made.checked}')

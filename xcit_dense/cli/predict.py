@@ -36,7 +36,7 @@ def main(argv=None):
     args = parser.parse_args(argv)
     exported = [path for path in (args.config, args.checkpoint) if str(path).lower().endswith('.onnx')]
     if exported and args.checkpoint:
-        parser.error(f'{exported[0]} is an exported file, which needs no CONFIG or CHECKPOINT: give it alone')
+        parser.error(f'{exported[0]} is an exported file, which needs no CONFIG or CHECKPOINT: {exported[0]} IMAGES')
     if exported:
         for name in _OF_CHECKPOINTS:
             if vars(args)[name] not in (None, parser.get_default(name)):
@@ -55,6 +55,7 @@ def _run(args):
     from ..predict.models import config_of, open_exported
     from ..predict.predictor import build_predictor
     from ..predict.tiles import tiling_of
+    from ..train.work_dirs import find_model
     video = is_video(args.images)
     if args.ids_from and video:
         raise ConfigError('--ids-from is only for images; the ids of video frames are their numbers, from 0')
@@ -67,8 +68,8 @@ def _run(args):
         checkpoint = open_exported(args.checkpoint, args.runtime)
         cfg = config_of(checkpoint)
     else:
-        checkpoint = args.checkpoint
-        cfg = load_config(args.config, cfg_options=args.cfg_options, settings=settings, tested=True, pretrained=False)
+        config, checkpoint = find_model(args.config, args.checkpoint, args.images)
+        cfg = load_config(config, cfg_options=args.cfg_options, settings=settings, tested=True, pretrained=False)
     given = (*(args.cfg_options or ()), *settings.options)
     if video:
         import_av()  # before the model is built

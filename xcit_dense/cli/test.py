@@ -63,7 +63,11 @@ def _run(args):
     from ..predict.models import check_task, compare_with_config, is_exported, meta_of, open_exported
     from ..report.hooks import ReportHook
     from ..train.runner import build_runner
+    from ..train.work_dirs import find_model
     from ..weights import fetch, read_checkpoint
+    given, (args.config, args.checkpoint) = args.config, find_model(args.config, args.checkpoint)
+    if args.config != given:
+        args.work_dir = args.work_dir or given
     if Path(args.checkpoint).is_dir():
         args.checkpoint = str(fetch(args.checkpoint))  # so that everything names the file
     exported = is_exported(args.checkpoint)
@@ -115,11 +119,15 @@ def _run(args):
 
 def _check_options(args, exported):
     """Raise `ConfigError` for options that exclude each other."""
+    from ..config.loading import list_models
+    from ..weights.files import checkpoints_in
     for wrong, reason in (
             (args.runtime and not exported, '--runtime is only for exported files (.onnx); a checkpoint runs in torch'),
             (exported and (args.tta or args.knn or args.dtype != 'float32' or args.launcher != 'none'),
              '--tta, --knn, --dtype, --amp and --launcher are only for checkpoints: an exported file (.onnx) '
              'has a fixed type, may have a fixed image size, outputs no features and runs in one process'),
+            (args.report in list_models() or args.report and checkpoints_in(args.report),
+             f'--report reads the word after it, {args.report}: put --report last, or give it a new folder'),
             (args.image_size and args.size,
              '--image-size and --size set the same for a classifier: give only one of them')):
         if wrong:

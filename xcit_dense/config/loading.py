@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mmengine.config import Config, DictAction
 
-from .._utils.files import OwnFiles, folder_of
+from .._utils.files import folder_of
 from .._utils.text import did_you_mean
 from ..annotations import DataOptions, place_data
 from ..compat.internals import CONFIG_READERS, find_base_configs
@@ -24,6 +24,8 @@ from .tasks import packages_of
 
 #: Suffixes of model files, which users pass as the config by mistake.
 _OF_MODELS = '.pth', '.pt', '.onnx', '.safetensors'
+#: What stands before the name of a config of this package, where a path could be meant.
+_OURS = 'xcit_dense::'
 
 
 def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=None, tested=False, work_dir=None,
@@ -188,43 +190,32 @@ def find_config(name) -> Path:
     Raises:
         ConfigError: There is no such config (the message suggests similar names), or the file holds a model.
     """
-    path = Path(str(name).removeprefix('xcit_dense::'))
+    path, names = Path(name), list_models()
+    if str(name).startswith(_OURS):
+        path = Path(folder_of('configs'), str(name).removeprefix(_OURS))
+        path = path if path.suffix else path.with_suffix('.py')
+    elif '::' in str(name):
+        raise ConfigError(f'{name} has no XCiT: `python -m xcit_dense adapt {name} --out FILE` writes one that has')
     if path.is_file():
         if path.suffix in _OF_MODELS:
             raise ConfigError(f'{name} is a model file, not a config. CONFIG comes first, then CHECKPOINT')
         return path
-    names = list_models()
     stem = path.name.removesuffix('.py')
     if stem in names and path.parent in (Path('.'), Path('configs')):  # the path that the README writes
         return folder_of('configs') / f'{stem}.py'
-    if '::' in str(path):
-        raise ConfigError(f'{name} has no XCiT: `python -m xcit_dense adapt {name} --out FILE` writes a config '
-                          'that has')
     known = [p.stem for p in path.parent.glob('*.py')] + names
     raise ConfigError(f'there is no config {name}' + did_you_mean(
         stem, known, 3, '; xcit_dense.list_models() lists the configs of this package'))
 
 
 def _find_base(name):
-    path = folder_of('configs') / name
-    return path if path.is_file() else find_config(name)
+    try:
+        return find_config(f'{_OURS}{name}')
+    except ConfigError as error:
+        raise FileNotFoundError(error) from error  # `read_config` adds the file that names it
 
 
 find_base_configs('xcit_dense', _find_base)
-
-
-def config_of_run(work_dir) -> Path:
-    """Return the config that a training wrote into its work dir.
-
-    Raises:
-        ConfigError: There is none, or there are several.
-    """
-    own = sorted(Path(work_dir, name) for name in OwnFiles(work_dir, 'train').names() if name.endswith('.py'))
-    found = own or sorted(Path(work_dir).glob('*.py'))  # that of a checkpoint that came without the record
-    if len(found) != 1:
-        what = f'several configs: {", ".join(path.name for path in found)}' if found else 'no config of a training'
-        raise ConfigError(f'the folder {work_dir} has {what}. Give config and checkpoint instead')
-    return found[0]
 
 
 def read_config_options(items, config):

@@ -15,7 +15,7 @@ from xcit_dense.models.pyramid import PYRAMID_STRIDES
 
 @MODELS.register_module()
 class ReferenceXCiT(XCiT):
-    """The released form: token-form XCA, LayerScale as a separate product, everything saved for the backward.
+    """The authors' form: token-form XCA, LayerScale as a separate product, everything saved for the backward.
 
     Constructor, parameters and state dict are those of `XCiT`. The forward pass is written separately, so that a
     mistake in either of them shows. It calls the layers in `attn`, `local_mp` and `mlp` of a block, not these modules.

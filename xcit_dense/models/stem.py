@@ -5,7 +5,7 @@ from . import fast
 
 
 class ConvPatchEmbed(nn.Module):
-    """Stem of the released dense models.
+    """Stem of the authors' dense models.
 
     Args:
         in_channels: Channels of the image.

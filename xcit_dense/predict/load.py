@@ -9,11 +9,12 @@ import numpy as np
 from mmengine.config import Config
 
 from .._utils.text import counted, listed
-from ..config.loading import config_of_run, load_config
+from ..config.loading import load_config
 from ..config.tasks import task_of
 from ..errors import ConfigError, SetupError
 from ..runtime import Objects as Found
 from ..runtime import Regions as Labelled
+from ..train.work_dirs import config_of_run
 from .merging import CutMasks
 from .models import config_of, is_exported, open_exported
 from .predictor import build_predictor

@@ -15,8 +15,10 @@ from .._utils.text import counted, first_line
 from ..compat.internals import built_train_loop
 from ..config.tasks import task_of
 from ..data.evaluators import key_metric
+from ..errors import ConfigError
 from ..train.saving import VALIDATIONS
 from ..train.startup import StartupHook
+from ..train.work_dirs import config_of_run
 from .content import near
 from .curves import plot_curves
 
@@ -119,13 +121,18 @@ def _named(runner, validation):
 def _next_commands(runner):
     """Return the commands that test the model and use it, as they are typed in the folder of this training."""
     cfg, task, folder, commands = runner.cfg, task_of(runner.cfg), near(runner.work_dir), []
+    model = [folder]
+    try:
+        config_of_run(runner.work_dir)
+    except ConfigError:  # of another runner
+        model = [near(cfg.filename or 'CONFIG'), folder]
     if cfg.get('test_dataloader') is not None:
-        commands.append(['test', folder, *['--report'] * bool(task.recorder)])
+        commands.append(['test', *model, *['--report'] * bool(task.recorder)])
     image = 'IMAGES'
     with suppress(Exception):  # of any type: data sets may be users' classes
         image = near(runner.val_dataloader.dataset.get_data_info(0)['img_path'])
     if task.predictor:
-        commands.append(['predict', folder, image, '--out', str(Path(folder, 'predictions'))])
+        commands.append(['predict', *model, image, '--out', str(Path(folder, 'predictions'))])
     elif task.recorder:
         commands.append(['classify', folder, image, '--out', str(Path(folder, 'classified.json'))])
     return ['next:', *(f'  python -m xcit_dense {shlex.join(command)}' for command in commands)] if commands else []

@@ -204,7 +204,7 @@ def verdict(tested: dict, trained: dict, images: str) -> str:
         return ''
     said = f'on {images} {name} is {best * seen:.3g}, on the test images {best * new:.3g}'
     if seen - new > max((1 - seen) / 2, 0.05):
-        return f'{said}: the model has learned its training images but not others like them, so more data is wanted'
+        return f'{said}: the model has learned its training images but not others like them, so more data would help'
     if seen < 0.7:
-        return f'{said}: it is low on both, so a longer run is wanted before more data'
+        return f'{said}: it is low on both, so train longer before you look for more data'
     return f'{said}: about as good on both'

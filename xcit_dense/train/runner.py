@@ -197,7 +197,9 @@ class DenseRunner(OpenRunner):
                     self.loads_from = weights = str(path)
             run = resuming.run_of(self._resumed) if self._resumed else self._run
             self.notes = run_on_first(claim_work_dir, self.work_dir, resumed, run, weights)
-            run_on_first(publish_config, self._config_file, self.work_dir)
+            config = run_on_first(publish_config, self._config_file, self.work_dir)
+            if self.notes:  # of the first process
+                self.notes.config = config
             return super().train()
 
     def init_weights(self):

@@ -12,8 +12,9 @@ from uuid import uuid4
 
 from mmengine.logging import print_log
 
-from .._utils.files import OwnFiles, atomic_write
-from .._utils.text import counted
+from .._utils.files import OwnFiles, atomic_write, lies_within
+from .._utils.text import counted, listed
+from ..config.loading import find_config, list_models
 from ..errors import CheckpointError, ConfigError, OutputError, XCiTDenseError
 from ..weights.files import NOTES, POINTER, Notes, checkpoints_in, is_checkpoint_of, place_of, read_notes
 from .resuming import find_resumed, source_of
@@ -168,8 +169,11 @@ def named_errors(path):
                               'another --work-dir.') from error
 
 
-def publish_config(file: Path, work_dir):
+def publish_config(file: Path, work_dir) -> str:
     """Copy the config of a training from next to its log into its work dir, unless it would replace a user's file.
+
+    Returns:
+        Where the config is now, relative to the work dir; '' if it is outside of it.
 
     Raises:
         CheckpointError: The copy cannot be written.
@@ -180,6 +184,58 @@ def publish_config(file: Path, work_dir):
             own.claim(file.name)
             with atomic_write(target) as part:
                 shutil.copyfile(file, part)
+        return file.name
     except OutputError:
         print_log(f'{target} was not written by a training and is kept; the config of this one is {file}',
                   logger='current')
+        return name if lies_within(name := os.path.relpath(file, work_dir)) else ''
+
+
+def config_of_run(work_dir) -> Path:
+    """Return the config of the training in a work dir.
+
+    Raises:
+        ConfigError: There is no training, or it is not known which config is its.
+    """
+    folder, notes = Path(work_dir), read_notes(work_dir)
+    if notes and notes.config and (folder / notes.config).is_file():
+        return folder / notes.config
+    # of a run of plain mmengine, or of one that came without its notes
+    own = [folder / name for name in OwnFiles(folder, 'train').names() if name.endswith('.py')]
+    found = (own or [*folder.glob('*.py')]) if checkpoints_in(folder) else []
+    if len(found) != 1:
+        what = f'several configs: {listed(sorted(path.name for path in found))}' if found else 'no training'
+        raise ConfigError(f'the folder {work_dir} has {what}. Give CONFIG CHECKPOINT in place of a work dir')
+    return found[0]
+
+
+def find_model(config, checkpoint=None, last=None) -> tuple:
+    """Return config and checkpoint from the arguments of a tool, where a work dir can stand for one or both.
+
+    Args:
+        config: Name or path of a config; or a work dir, whose config is meant and, without ``checkpoint``, its best
+            checkpoint.
+        checkpoint: Weights, or None.
+        last: What follows, such as images.
+
+    Raises:
+        ConfigError: An argument is missing or in the wrong place.
+    """
+    if Path(config).is_dir() and not (checkpoint and config in list_models()):
+        if not _is(config_of_run, config) and _is(config_of_run, last):
+            raise ConfigError(f'{config} has no training. The work dir comes first: {last} {config}')
+        return str(config_of_run(config)), checkpoint or config
+    if checkpoint:
+        return config, checkpoint
+    if _is(config_of_run, last) and not _is(find_config, config):
+        raise ConfigError(f'the work dir comes first: {last} {config}')
+    find_config(config)
+    raise ConfigError(f'an argument is missing after {config}: CONFIG needs CHECKPOINT, and the work dir of a training '
+                      'stands for both')
+
+
+def _is(find, name):
+    try:
+        return name is not None and bool(find(name))
+    except ConfigError:
+        return False

@@ -79,6 +79,8 @@ class Notes:
     best: list = field(default_factory=list)
     #: How many validations the best are the best of.
     validations: int = 0
+    #: The config of the run, '' if it is not known.
+    config: str = ''
 
 
 def read_notes(work_dir) -> Notes | None:
@@ -86,7 +88,7 @@ def read_notes(work_dir) -> Notes | None:
     try:
         notes = Notes(**json.loads(Path(work_dir, NOTES).read_text()))
         # a name that leads out of the work dir was not written by the run
-        return notes if all(map(lies_within, (*notes.checkpoints, *notes.best))) else None
+        return notes if all(map(lies_within, (*notes.checkpoints, *notes.best, notes.config))) else None
     except (OSError, TypeError, ValueError):
         return None
 
