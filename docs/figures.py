@@ -129,8 +129,8 @@ def _detected(metrics):
 def _nuclei(results):
     found = results['nuclei']
     return ('Mask R-CNN with XCiT nano 12 on four of 30 validation images, after ten minutes of training on 90 '
-            f'images from random weights on 2 CPU cores: {_detected(found["metrics"][-1])}. Below: principal components of its '
-            'tokens. Microscopy images: BBBC038 (2018 Data Science Bowl), CC0. '
+            f'images from random weights on 2 CPU cores: {_detected(found["metrics"][-1])}. Below: principal '
+            'components of its tokens. Microscopy images: BBBC038 (2018 Data Science Bowl), CC0. '
             '[The command](docs/fitting.md#ten-minutes-on-a-cpu)')
 
 

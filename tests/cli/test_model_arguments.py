@@ -54,7 +54,8 @@ def test_arguments_that_are_missing_or_in_the_wrong_order(trained, tmp_path, mon
     (tmp_path / 'photos/script.py').touch()  # not a config of a training: there is no checkpoint
     best = str(best_checkpoint(run))
     for words, found in ((('run', ), (own, 'run')), (('run', best), (own, best)),
-                         (('run', None, 'photos'), (own, 'run')), ((name, 'run', 'photos'), (name, 'run')), (('gone.py', 'x.pth'), ('gone.py', 'x.pth'))):
+                         (('run', None, 'photos'), (own, 'run')), ((name, 'run', 'photos'), (name, 'run')),
+                         (('gone.py', 'x.pth'), ('gone.py', 'x.pth'))):
         assert find_model(*words) == found, words
     for words, error in (
             (('photos', None, 'run'), 'photos has no training. The work dir comes first: run photos'),
