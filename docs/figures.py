@@ -215,8 +215,7 @@ def _benchmark(results):
     for cell in results['benchmark']['cells']:
         if cell['mode'] == 'inference':
             image = tuple(cell['image'])
-            run, train = ({row['name']: row for row in one['rows']} for one in results['benchmark']['cells']
-                          if one['arch'] == cell['arch'] and tuple(one['image']) == image)
+            run, train = (_cell(results, cell['arch'], mode, image) for mode in ('inference', 'training'))
             saved = [train[name]['saved_bytes'] / 2**30 for name in ('ours', 'authors')]
             rows.append((cell['arch'], '{} x {}'.format(*image), *(part for one in (run, train) for part in (
                 f'{_seconds(one["ours"])} / {_seconds(one["authors"])}',
