@@ -17,8 +17,8 @@ from xcit_dense.draw import class_colours, draw_map, draw_objects
 IMAGES = Path(__file__).resolve().parent / 'images'
 REPORTS = IMAGES.parent / '_static/reports'
 OURS, AUTHORS, OTHERS = '#d1495b', '#7d8894', '#c9ced4'
-#: Validation images of the nuclei that the README shows: of four kinds of microscopes and stains.
-SHOWN = (1, 5, 9, 10)
+#: Validation images of the nuclei that the README shows, chosen for variety: microscopes and stains differ.
+SHOWN = (1, 5, 8, 24)
 
 
 def draw_all(cells, runs):
@@ -79,14 +79,19 @@ def draw_nuclei(work_dir) -> Figure:
     figure = Figure(figsize=(12, 6.2), layout='constrained')
     for column, number in zip(figure.subplots(2, len(SHOWN)).T, SHOWN, strict=True):
         name = f'{number:012}'
-        column[0].imshow(detector(images / f'{name}.jpg', threshold=threshold).draw())
+        column[0].imshow(_square(detector(images / f'{name}.jpg', threshold=threshold).draw()))
         found = np.load(next(path for path in maps if path.stem.startswith(name)))
         parts = found['components'][-1]
         low, high = np.percentile(parts, (1, 99), axis=(0, 1))
-        column[1].imshow(((parts - low) / (high - low)).clip(0, 1), interpolation='bilinear')
+        column[1].imshow(_square((parts - low) / (high - low)).clip(0, 1), interpolation='bilinear')
         for axes in column:
             axes.set_axis_off()
     return figure
+
+
+def _square(picture):
+    side = min(picture.shape[:2])
+    return picture[:side, :side]
 
 
 def draw_predictions(demo, demo_seg, count=3) -> Figure:
