@@ -26,6 +26,8 @@ _RANDOM = ("import torch; from xcit_dense.models import XCiTClassifier; torch.ma
            "torch.save(XCiTClassifier('nano_12_p16', num_classes=0).state_dict(), 'work_dirs/demo_dino/random.pth')")
 #: Of the authors for XCiT, of mmdet for the others.
 _PUBLISHED = '45.3, 40.8', '45.3, 40.8', '46.0, 41.6', '40.9, 37.1'
+#: Seconds of the same image on the faster machine of docs/benchmark.md, in the order of the table in the README.
+_FASTER = 0.642, 1.42, 1.68, 0.95
 #: What follows `test` to test a demo in other ways, in the order of the commands.
 VARIANTS = {'float32': '', 'tta': '--tta', 'onnx': 'model.onnx'}
 #: Commands of each step, by its name; the first is timed.
@@ -104,8 +106,8 @@ def draw():
 
 def with_blocks(text, results) -> str:
     """Return the text of a page with its blocks renewed: what stands between two comments with a name of `BLOCKS`."""
-    return re.sub(r'(<!-- (\w+): made by docs/figures.py -->\n).*?(\n<!-- end of \2 -->)',
-                  lambda found: f'{found[1]}{BLOCKS[found[2]](results)}{found[3]}', text, flags=re.S)
+    return re.sub(r'(<!-- (\w+): made by docs/figures.py -->\n).*?(<!-- end of \2 -->)',
+                  lambda found: f'{found[1]}{BLOCKS[found[2]](results)}\n{found[3]}', text, flags=re.S)
 
 
 def _table(header, *rows):
@@ -204,11 +206,13 @@ def _rivals(results):
     run, train = (_cell(results, 'small_12_p16', mode, image) for mode in ('inference', 'training'))
     return _table(
         ('', 'XCiT small 12, patch 16: ours', "the authors' form", 'Swin-T', 'ResNet-50'),
-        ('one image, 800 x 1280, s', *(_seconds(run[name], '{:.2f}') for name in names)),
-        ('its training step, s', *(_seconds(train[name], '{:.2f}') for name in names)),
+        ('one image, 800 x 1280, s, on two machines', *('{:.2f} to {:.2f}'.format(*sorted(pair)) for pair in zip(
+            _FASTER, (run[name]['seconds'] for name in names), strict=True))),
+        ('its training step, s, on the slower one', *(_seconds(train[name], '{:.2f}') for name in names)),
         ('kept for the backward pass, GiB', *(f'{train[name]["saved_bytes"] / 2**30:.2f}' for name in names)),
         ('box AP, mask AP of Mask R-CNN on COCO, 3x (published)', *_PUBLISHED),
-    ) + f'\n\nBackbones, float32. {_measured(results["benchmark"])}.'
+    ) + (f'\n\nBackbones, float32. {_measured(results["benchmark"])}, and on '
+         '[a faster machine](docs/benchmark.md#other-backbones).')
 
 
 def _benchmark(results):
