@@ -143,9 +143,9 @@ def plot_growth(cells, file):
             axes.plot(tokens, [v / unit for v in values], marker='o', markersize=4,
                       color=MODEL_COLOURS.get(name, FAINT), linewidth=2.2 if name == 'ours' else 1.3,
                       label=f'{name}: tokens^{exponent[value]:.2f}')
-        _draw_slopes(axes, *curve(cells, cells[0]['rows'][0]['name'], value), unit)
         name_axes(axes, title, f'tokens of {patch_size} x {patch_size} pixels', label)
         axes.set(xscale='log', yscale='log')
+        _draw_slopes(axes, *curve(cells, cells[0]['rows'][0]['name'], value), unit)
         top = second_axis(axes, 'side of a square image (pixels)', lambda n: patch_size * abs(n)**0.5,
                           lambda side: (side / patch_size)**2)
         for axis in (axes.xaxis, axes.yaxis, top.xaxis):
@@ -160,11 +160,11 @@ def _draw_slopes(axes, tokens, values, unit):
     """Draw what a cost that grows with the tokens, and with their square, would be from the first point on."""
     if not values:
         return
-    top = axes.get_ylim()[1]
+    limits = axes.get_ylim()  # of what was measured
     for power, words in ((1, 'linear'), (2, 'quadratic')):
         axes.plot(tokens, [values[0] / unit * (n / tokens[0])**power for n in tokens], color=FAINT, linewidth=1,
                   linestyle='--' if power == 1 else ':', label=words, zorder=0)
-    axes.set_ylim(top=top)
+    axes.set_ylim(limits)
 
 
 def _tick(value, _):
