@@ -114,6 +114,11 @@ def test_the_picture_has_seconds_gib_and_pixels(monkeypatch, tmp_path):
         assert list(line.get_xdata()) == [1024, 4096, 16384] and list(line.get_ydata()) == pytest.approx(values)
         assert line.get_label() == f'ours: tokens^{power}'
         assert (axes.get_xscale(), axes.get_yscale()) == ('log', 'log')
+        low, high = axes.get_ylim()  # the slopes beside it leave the frame
+        assert low < values[0] and values[-1] < high < 3 * values[-1]
+        slopes = {line.get_label(): list(line.get_ydata()) for line in axes.lines[-2:]}
+        assert slopes == {'linear': pytest.approx([values[0] * 4**i for i in range(3)]),
+                          'quadratic': pytest.approx([values[0] * 16**i for i in range(3)])}
         top, = axes.child_axes
         side, tokens = top._functions
         assert side(1024) == pytest.approx(512) and tokens(512) == pytest.approx(1024)

@@ -129,7 +129,7 @@ def test_mistakes_end_in_one_message(tool, args, words, demo_data, tmp_path, mon
     ('predict', 'c w i --out o --overwite', 'did you mean --overwrite'),
     ('check_data', 'c --data-rot d', 'did you mean --data-root'),
     ('classify', 'w i --tpo 3', 'did you mean --top instead of --tpo'),
-    ('train', '--cfg-options a=1 mine.py', 'including mine.py: put CONFIG'),
+    ('train', '--cfg-options a=1 mine.py', 'including mine.py: put it before'),
     ('test', 'c w --at-least mAP', "--at-least: invalid minimum value: 'mAP'"),
     ('train', 'c --no-such-thing-at-all', 'unrecognized arguments: --no-such-thing-at-all\n')))
 def test_options_that_are_misspelt_or_swallow_the_config(tool, args, words, call_tool):

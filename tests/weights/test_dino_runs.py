@@ -183,7 +183,7 @@ def test_tools_read_it(run, halves, images, tmp_path):
     np.testing.assert_allclose(maps, wanted, rtol=1e-3, atol=1e-5)
     with rejects('has no classes', '`test CONFIG FILE --knn`', 'init_cfg'):
         classify(run, images / '0.png')
-    with pytest.raises(ConfigError, match='is for features, not for detection, segmentation.*attention'):
+    with pytest.raises(ConfigError, match='is for features, not for detection or segmentation.*attention'):
         load(run)
 
 

@@ -202,7 +202,7 @@ def config_of_run(work_dir) -> Path:
         return folder / notes.config
     # of a run of plain mmengine, or of one that came without its notes
     own = [folder / name for name in OwnFiles(folder, 'train').names() if name.endswith('.py')]
-    found = (own or [*folder.glob('*.py')]) if checkpoints_in(folder) else []
+    found = own or [*folder.glob('*.py')] * bool(checkpoints_in(folder))
     if len(found) != 1:
         what = f'several configs: {listed(sorted(path.name for path in found))}' if found else 'no training'
         raise ConfigError(f'the folder {work_dir} has {what}. Give CONFIG CHECKPOINT in place of a work dir')
