@@ -236,7 +236,7 @@ def _device(text):
 #: Options that several tools have, by their names without dashes: what `add_shared` gives to argparse.
 SHARED = {
     'amp': dict(action='store_true', help='train in mixed precision: on a GPU in float16 with loss scaling, on a CPU '
-                'in bfloat16 if it has AVX512-BF16 or AMX; test and predict: the same as --dtype bfloat16'),
+                'in bfloat16 if it has AVX512-BF16 or AMX; test and predict compute in bfloat16'),
     'batch-size': dict(type=int, metavar='N', help='images in a batch of each process; in a training, the learning '
                        'rate is scaled with it'),
     'workers': dict(type=int, metavar='N', help='number of processes that load the data, for each data loader of each '
