@@ -89,7 +89,7 @@ def _section(name, parser, shared):
     also = []
     for group in parser._action_groups:
         rows = {_row(action, parser): action for action in _shown(group._group_actions)}
-        also += [f'`{action.option_strings[0]}`' for row, action in rows.items() if row in shared]
+        also += [f'`{name}`' for row, action in rows.items() if row in shared for name in action.option_strings]
         rows = {row: action for row, action in rows.items() if row not in shared}
         if not rows:
             continue
