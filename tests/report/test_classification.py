@@ -124,7 +124,8 @@ def test_only_files_of_an_earlier_report_are_replaced(tmp_path):
 
 def test_a_model_of_another_framework_has_no_report(tmp_path):
     said, = report(tmp_path / 'shown', [sample()], 'mmrotate')
-    assert said == 'no report written: there are reports for detection or segmentation or classification, not for mmrotate'
+    assert said == ('no report written: there are reports for detection or segmentation or classification, not for '
+                    'mmrotate')
     assert not (tmp_path / 'shown').exists()
 
 
