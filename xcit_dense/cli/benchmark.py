@@ -1,7 +1,4 @@
-"""Measure time and memory of XCiT, the authors' form of it and other backbones on this machine.
-
-    python -m xcit_dense benchmark --modes inference --rivals authors timm swin_t resnet50
-"""
+"""Measure time and memory of XCiT, the authors' form of it and other backbones on this machine."""
 import sys
 from pathlib import Path
 

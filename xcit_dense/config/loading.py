@@ -190,7 +190,7 @@ def find_config(name) -> Path:
     Raises:
         ConfigError: There is no such config (the message suggests similar names), or the file holds a model.
     """
-    path, names = Path(name), list_models()
+    path = Path(name)
     if str(name).startswith(_OURS):
         path = Path(folder_of('configs'), str(name).removeprefix(_OURS))
         path = path if path.suffix else path.with_suffix('.py')
@@ -200,7 +200,7 @@ def find_config(name) -> Path:
         if path.suffix in _OF_MODELS:
             raise ConfigError(f'{name} is a model file, not a config. CONFIG comes first, then CHECKPOINT')
         return path
-    stem = path.name.removesuffix('.py')
+    names, stem = list_models(), path.name.removesuffix('.py')
     if stem in names and path.parent in (Path('.'), Path('configs')):  # the path that the README writes
         return folder_of('configs') / f'{stem}.py'
     known = [p.stem for p in path.parent.glob('*.py')] + names

@@ -222,9 +222,12 @@ def find_model(config, checkpoint=None, last=None) -> tuple:
         ConfigError: An argument is missing or in the wrong place.
     """
     if Path(config).is_dir() and not (checkpoint and config in list_models()):
-        if not _is(config_of_run, config) and _is(config_of_run, last):
-            raise ConfigError(f'{config} has no training. The work dir comes first: {last} {config}')
-        return str(config_of_run(config)), checkpoint or config
+        try:
+            return str(config_of_run(config)), checkpoint or config
+        except ConfigError:
+            if not _is(config_of_run, last):
+                raise
+            raise ConfigError(f'{config} has no training. The work dir comes first: {last} {config}') from None
     if checkpoint:
         return config, checkpoint
     if _is(config_of_run, last) and not _is(find_config, config):
