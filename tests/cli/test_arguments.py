@@ -49,9 +49,9 @@ OPTIONS = dict(
     measure=('--cfg-options a=1 --iterations 5 --images 6 --amp --pretrained --out o --overwrite',
              dict(cfg_options=['a=1'], iterations=5, images=6, amp=True, pretrained=True, out='o', overwrite=True)),
     plot_curves=('--out o --overwrite', dict(out='o', overwrite=True)),
-    predict=('--cfg-options a=1 --score-thr 0.5 --ids-from i --image-size 9 8 --dtype bfloat16 --tile 7 '
+    predict=('--cfg-options a=1 --score-thr 0.5 --image-size 9 8 --dtype bfloat16 --tile 7 '
              '--overlap 0.5 --device cuda --overwrite',
-             dict(cfg_options=['a=1'], score_thr=0.5, ids_from='i', image_size=[9, 8],
+             dict(cfg_options=['a=1'], score_thr=0.5, image_size=[9, 8],
                   dtype='bfloat16', tile=7, overlap=0.5, device='cuda', overwrite=True)),
     test=(f'--work-dir w {OF_DATA} --launcher slurm --local-rank 3 --show-dir s --at-least a=1 b=2 --cfg-options c=3 '
           '--size 9 --crop-ratio 0.5 --image-size 7 --dtype bfloat16 --runtime openvino --report r --tta '

@@ -1,4 +1,4 @@
-"""What predict accepts in addition to an image and a folder: ids from a file, lists of files, videos."""
+"""What predict accepts in addition to an image and a folder, and the ids of images: lists of files, videos."""
 import json
 import shutil
 import sys
@@ -46,22 +46,6 @@ def read(folder, name='results'):
     return json.loads((folder / f'out/{name}.json').read_text())
 
 
-def ids(*names):
-    """Return the content of an annotation file with the ids 70, 71 and so on."""
-    return json.dumps(dict(images=[dict(file_name=name, id=70 + i) for i, name in enumerate(names)])).encode()
-
-
-@pytest.mark.parametrize('names', (NAMES, [f'some/{name}' for name in NAMES[:1]] + NAMES[1:],
-                                   ['other/000000000001.jpg', *[f'val2017/{name}' for name in NAMES]]))
-def test_ids_from_a_file(names, predict, images, tmp_path):
-    (tmp_path / 'own.json').write_bytes(ids(*names))
-    assert 'own.json' in predict(images, '--ids-from', 'own.json').stdout
-    assert 'own.json' in read(tmp_path, 'classes')['image_ids']
-    first = 70 + len(names) - 3
-    assert {record['file_name']: record['image_id'] for record in read(tmp_path)} == dict(
-        zip(NAMES, (first, first + 1, first + 2), strict=True))
-
-
 @pytest.mark.parametrize('names, words', (
     (NAMES, 'instances_val2017.json'), (('7.jpg', '8.jpg'), 'the numbers in the file names'),
     (('a.jpg', 'b.jpg'), 'counted from 1')))
@@ -96,13 +80,10 @@ def test_videos_in_a_folder_are_told_of(name, words, predict, images, tmp_path):
 
 
 @pytest.mark.parametrize('source, options, content, words', (
-    ('DATA', '--ids-from FILE', ids(NAMES[0]), ('--ids-from', 'has no id, or several, for 2 of 3 images', NAMES[1])),
-    ('DATA', '--ids-from FILE', ids('a/' + NAMES[0], 'b/' + NAMES[0], *NAMES[1:]), ('--ids-from', NAMES[0])),
-    ('DATA', '--ids-from FILE', b'[1]', ('--ids-from', 'cannot be read', 'file_name')),
     ('FILE.txt', '', b'a.jpg\nb.jpg\n', ('2 of 2 files', 'a.jpg, b.jpg')), ('FILE.txt', '', b'\n', ('has no files', )),
     ('FILE.txt', '', b'\xff\xfe\x00', ('cannot be read', )), ('FILE.mp4', '', b'', ('cannot be read', 'FILE.mp4')),
     ('FILE.mp4', '', b'no video' * 99, ('cannot be read', 'FILE.mp4')), ('a.mp4', '', b'', ('cannot be read', 'a.mp4')),
-    ('a.mp4', '--ids-from x.json', b'', ('--ids-from', )), ('a.mp4', '--tile 64', b'', ('--tile', )),
+    ('a.mp4', '--tile 64', b'', ('--tile', )),
     ('a.jpg', '--overlap 0.5', b'', ('--overlap', )), ('a.jpg', '--tile 0', b'', ('--tile', )),
     ('a.jpg', '--tile 64 --overlap 1', b'', ('--overlap', ))))
 def test_what_does_not_go_together(source, options, content, words, predict, images, tmp_path):
@@ -112,12 +93,6 @@ def test_what_does_not_go_together(source, options, content, words, predict, ima
     file.write_bytes(content)
     done = predict(source.replace('DATA', str(images)), *options.split(), check=False)
     assert done.returncode == 1 and all(word in done.message for word in words) and not (tmp_path / 'out').exists()
-
-
-def test_ids_are_only_for_objects(trained_segmentor, images, tmp_path, call_tool):
-    code, message = call_tool('predict.py', TINY_SEG_CONFIG, trained_segmentor[0], images, '--out', tmp_path / 'out',
-                              '--ids-from', 'x.json')
-    assert code == 1 and '--ids-from' in message and not (tmp_path / 'out').exists()
 
 
 def make_video(path, frames, codec='libx264', rate=Fraction(10), times=None, turned=0):

@@ -98,6 +98,11 @@ def near(path, x, y, wanted, most):
     return np.abs(colour - np.array(wanted)).max() <= most
 
 
+def test_the_words_say_why_no_object_is_drawn(predictor_of, images, tmp_path):
+    words = predict_files(predictor_of(detected(scores=[0.25])), *images('1.png'), tmp_path / 'out')
+    assert '1 object in results.json; drawn: 0, ' in words and 'the best score is 0.25, and a lower --score-thr' in words
+
+
 def test_results_of_known_objects(predictor_of, images, tmp_path):
     """Boxes become [x, y, width, height]; masks stay as they are; ids and names are those of the label."""
     masks = corner(4, 6, 40, 20), corner(20, 60, 30, 33), corner(1, 0, 12, 70)
@@ -105,7 +110,7 @@ def test_results_of_known_objects(predictor_of, images, tmp_path):
     second = detected([[0, 1, 70, 13]], [2], [0.5], masks[2:])
     predictor = predictor_of(first, second, detected((), (), (), []), category_ids=(7, 90, 3, 0, 10**12))
     words = predict_files(predictor, *images('deep/0090.png', '7.jpg', '11.bmp'), tmp_path / 'out')
-    assert words.startswith('3 pictures and 3 objects')
+    assert ': 3 pictures and 3 objects in results.json; drawn: 2, with a score of at least 0.3' in words
     records = results_in(tmp_path / 'out')
     found = [mask_api.decode(record.pop('segmentation')).astype(bool) for record in records]
     assert records == [
@@ -191,7 +196,7 @@ def test_label_maps_of_known_labels(predictor_of, images, tmp_path, first):
     predictor = predictor_of(*map(segmented, maps), dataset=dict(reduce_zero_label=not first),  # the checkpoint counts
                              reduce_zero_label=bool(first), palette=PALETTE)
     words = predict_files(predictor, *images('x/a.jpg', 'b.png'), tmp_path / 'out')
-    assert words.startswith('2 pictures and 2 label maps')
+    assert ': 2 pictures and 2 label maps' in words
     for name, wanted in zip(('x/a', 'b'), maps, strict=True):
         written = Image.open(tmp_path / f'out/labels/{name}.png')
         assert written.mode == 'L' and (np.asarray(written) == wanted + first).all()

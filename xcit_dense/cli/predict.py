@@ -24,9 +24,6 @@ def main(argv=None):
     parser.add_argument('--score-thr', type=finite, default=0.3, metavar='SCORE',
                         help='detection: draw objects with at least this score, from 0 to 1 (default: 0.3); '
                         'results.json has all')
-    parser.add_argument('--ids-from', metavar='FILE', help="detection: take the image ids from annotations in COCO's "
-                        'format, by file name (default: the ids of the test data if it has all the images, otherwise '
-                        'the file names if they are numbers, otherwise 1, 2, 3 and so on)')
     parser.add_argument('--tile', type=int, metavar='PIXELS', help='split images larger than a square of this side '
                         'into tiles of this side and predict each tile by itself, with memory for one tile: for small '
                         'objects in large images, and for images that do not fit in memory (default: the whole image)')
@@ -57,8 +54,6 @@ def _run(args):
     from ..predict.tiles import tiling_of
     from ..train.work_dirs import find_model
     video = is_video(args.images)
-    if args.ids_from and video:
-        raise ConfigError('--ids-from is only for images; the ids of video frames are their numbers, from 0')
     tiling = tiling_of(args.tile, args.overlap)
     if tiling and video:
         raise ConfigError('--tile is only for images; the frames of a video are predicted whole. Omit --tile, or '
@@ -77,6 +72,5 @@ def _run(args):
         print(predict_video(predictor, args.images, args.out, args.overwrite))
         return
     root, paths = find_sources(args.images, cfg)
-    predictor = build_predictor(cfg, checkpoint, args.score_thr, args.ids_from, dtype=args.dtype, given=given,
-                                tiling=tiling)
+    predictor = build_predictor(cfg, checkpoint, args.score_thr, dtype=args.dtype, given=given, tiling=tiling)
     print(predict_files(predictor, root, paths, args.out, args.overwrite))

@@ -4,7 +4,6 @@ from itertools import chain, tee
 from pathlib import Path
 from typing import NamedTuple
 
-from .._utils.text import counted, first_line, listed
 from ..data.check.agreement import wanted_classes
 from ..data.classes import class_count, classes_of_data, heads_of_classes
 from ..data.datasets import LOADERS, datasets
@@ -56,19 +55,12 @@ def classes_of_objects(cfg, meta, checkpoint) -> Classes:
                    'counted from 1, as neither an annotation file of the config nor the checkpoint has them')
 
 
-def image_ids(cfg, paths, ids_from=None) -> tuple:
+def image_ids(cfg, paths) -> tuple:
     """Return the ids of image files, and a description of where they come from.
 
-    Args:
-        cfg: The config.
-        paths: The image files.
-        ids_from: As for `xcit_dense.predict.predictor.DetectionPredictor`, which also says what is taken without it.
-
-    Raises:
-        DataError: ``ids_from`` cannot be read, or does not have exactly one id for each image.
+    They come from the first of these that has one for every image: the annotation file of the test data; the number in
+    the file name, as in COCO, if all are different; the position among the files, from 1.
     """
-    if ids_from:
-        return _ids_in_file(ids_from, paths), f'those of {ids_from}'
     dataset = test_dataset(cfg)
     folder = dataset.folder('img').resolve()
     with suppress(KeyError, OSError, TypeError, ValueError):  # images are elsewhere, or the file does not have them all
@@ -78,29 +70,6 @@ def image_ids(cfg, paths, ids_from=None) -> tuple:
     if all(path.stem.isdecimal() for path in paths) and len({int(path.stem) for path in paths}) == len(paths):
         return [int(path.stem) for path in paths], 'the numbers in the file names'
     return list(range(1, len(paths) + 1)), 'counted from 1 in the order of the files'
-
-
-def _ids_in_file(file, paths):
-    """Return the ids in a file in COCO format: by file name and, if several have the same, also by the path in it."""
-    file = Path(file).expanduser()
-    try:
-        images = [(Path(image['file_name']), int(image['id'])) for image in read_json(file)['images']]
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f'--ids-from {file} cannot be read as COCO annotations with a file_name and an id for each '
-                        f'image: {first_line(error)}') from error
-    by_name = {}
-    for name, number in images:
-        by_name.setdefault(name.name, []).append((name, number))
-    ids, unknown = [], []
-    for path in paths:
-        found = by_name.get(path.name, [])
-        if len(found) > 1:
-            found = [(name, number) for name, number in found if path.absolute().parts[-len(name.parts):] == name.parts]
-        (ids if len(found) == 1 else unknown).append(found[0][1] if len(found) == 1 else str(path))
-    if unknown:
-        raise DataError(f'--ids-from {file} has no id, or several, for {len(unknown):,} of '
-                        f'{counted(len(paths), "images")}: {listed(unknown)}')
-    return ids
 
 
 def classes_of_pixels(cfg, meta, checkpoint) -> Classes:

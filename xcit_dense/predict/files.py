@@ -104,7 +104,7 @@ def predict_files(predictor, root, paths, out_dir, overwrite: bool = False):
             print()  # the progress bar ends without a line break
             written = 'nothing'
             if count:
-                written = f'{counted(count, "pictures")} and {predictor.close(out_dir)} in {out_dir}'
+                written = f'{out_dir}: {counted(count, "pictures")} and {predictor.close(out_dir)}'
     if unreadable:
         title = (f'{len(unreadable):,} of {counted(len(paths), "images")} could not be predicted. Wrote {written}. '
                  'Errors:')

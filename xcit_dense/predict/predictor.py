@@ -43,9 +43,6 @@ class Predictor:
             its config from `config_of`; ``device``, ``fuse``, ``dtype`` and ``given`` are then ignored.
         score_thr: Objects with a lower score, from 0 to 1, are not drawn; the results have all objects.
         device: Where the model runs. Default: the accelerator if there is one, otherwise the CPU.
-        ids_from: File in COCO format with the ids of the images. Without it, ids come from the first of these that
-            has one for every image: the annotation file of the test data; the number in the file name, as in COCO, if
-            all are different; the position among the files, from 1.
         fuse: Whether to fuse the backbone, for speed.
         dtype: The type it computes in, as for `xcit_dense.predict.models.set_dtype`.
         given: What the user set in the config, as for `xcit_dense.config.fit.fitting.use_fit`.
@@ -67,8 +64,8 @@ class Predictor:
     #: Whether there are objects with scores, and results with image ids.
     finds_objects = False
 
-    def __init__(self, cfg, checkpoint, score_thr: float = 0.3, device=None, ids_from=None, fuse: bool = True,
-                 dtype: str = 'float32', given=(), tiling=None):
+    def __init__(self, cfg, checkpoint, score_thr: float = 0.3, device=None, fuse: bool = True, dtype: str = 'float32',
+                 given=(), tiling=None):
         if isinstance(checkpoint, Model):
             init_default_scope(task_of(cfg).framework)
             self.model, self.classes = ExportedModel(checkpoint), classes_of(checkpoint)
@@ -82,7 +79,7 @@ class Predictor:
         self.drawing = Drawing({'type': self.visualizer_type, **(cfg.get('visualizer') or {})}, meta,
                                **(dict(pred_score_thr=score_thr) if self.finds_objects else {}))
         self.records, self.count = [], 0  # objects that a detector found, label maps that a segmentor wrote
-        self._ids_from, self.tiling = ids_from, tiling
+        self._score_thr, self.tiling = score_thr, tiling
         if tiling:
             self.check_tiling(tiling)
 
@@ -172,12 +169,8 @@ class DetectionPredictor(Predictor):
     last_files = ('results.json', 'classes.json')
 
     def begin(self, names, paths):
-        """Find the ids of image files.
-
-        Raises:
-            DataError: ``ids_from`` cannot be read, or does not have all the images.
-        """
-        ids, self._ids_are = image_ids(self._cfg, paths, self._ids_from)
+        """Find the ids of image files."""
+        ids, self._ids_are = image_ids(self._cfg, paths)
         self._ids = dict(zip(names, ids, strict=True))
 
     def write(self, image, name, out_dir):
@@ -189,8 +182,11 @@ class DetectionPredictor(Predictor):
         """Write ``results.json`` and the classes, and return a description of them."""
         self.write_classes(out_dir, image_ids=self._ids_are)
         _write_json(Path(out_dir, 'results.json'), self.records)
-        return (f'{counted(len(self.records), "objects")} (results.json; category ids: {self.classes.numbers_from}; '
-                f'image ids: {self._ids_are})')
+        scores = [record['score'] for record in self.records]
+        drawn = sum(score >= self._score_thr for score in scores)
+        hint = f'; the best score is {max(scores):.2g}, and a lower --score-thr draws more' if scores and not drawn else ''
+        return (f'{counted(len(scores), "objects")} in results.json; drawn: {drawn:,}, with a score of at least '
+                f'{self._score_thr:g}{hint}')
 
     def to_coco(self, sample, **fields):
         """Return the objects of a sample as records of COCO's results format, with ``fields`` added to each."""
@@ -256,12 +252,12 @@ class SegmentationPredictor(Predictor):
         return f'{self.count:,} label map{"s" * (self.count != 1)} (labels/, names in classes.json)'
 
 
-def build_predictor(cfg, checkpoint, score_thr: float = 0.3, ids_from=None, **options) -> Predictor:
+def build_predictor(cfg, checkpoint, score_thr: float = 0.3, **options) -> Predictor:
     """Return the predictor for the task of a config; the arguments are those of `Predictor`.
 
     Raises:
         CheckpointError: As for `Predictor`.
-        ConfigError: As for `Predictor`; or the task has no predictor; or ``ids_from`` is given for a segmentor.
+        ConfigError: As for `Predictor`; or the task has no predictor.
         DataError: As for `Predictor`.
     """
     task = task_of(cfg)
@@ -272,9 +268,7 @@ def build_predictor(cfg, checkpoint, score_thr: float = 0.3, ids_from=None, **op
                           'checkpoint, image); for DINO, which has no classes, use `python -m xcit_dense attention`')
     if not 0 <= score_thr <= 1:
         raise ConfigError(f'score_thr (--score-thr) must be from 0 to 1, got {score_thr}')
-    if ids_from and not kind.finds_objects:
-        raise ConfigError('--ids-from works only with a detector: the label maps of a segmentor have no ids')
-    return kind(cfg, checkpoint, score_thr, ids_from=ids_from, **options)
+    return kind(cfg, checkpoint, score_thr, **options)
 
 
 def _write_json(path, content, **options):
