@@ -63,10 +63,15 @@ class OpenVINO(nn.Module):
         self.compiled = core.compile_model(model, 'CPU', dict(
             PERFORMANCE_HINT='LATENCY', INFERENCE_PRECISION_HINT=precision,
             INFERENCE_NUM_THREADS=torch.get_num_threads()))
+        # on a processor without bfloat16, it says nothing and takes float32
+        self.used = self.compiled.get_property('INFERENCE_PRECISION_HINT').get_type_name()
+        self.precision = precision
         self.file_bytes = file.stat().st_size
 
     def forward(self, x):
         """Map images to maps."""
+        if self.used != self.precision:
+            raise RuntimeError(f'on this processor OpenVINO computes in {self.used}, not in {self.precision}')
         return tuple(torch.from_numpy(y) for y in self.compiled(x.numpy()).values())
 
 

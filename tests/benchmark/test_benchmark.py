@@ -19,6 +19,7 @@ from helpers.tools import run_tool
 from xcit_dense import ReferenceXCiT, XCiTClassifier, get_arch, set_fast
 from xcit_dense._utils.machine import has_bfloat16
 from xcit_dense.errors import ConfigError, SetupError
+from xcit_dense.runtime import openvino_core
 
 BN = dict(norm_cfg=dict(type='BN'))
 ARCH = get_arch(dict(TINY, depth=4, patch_size=16))
@@ -328,6 +329,10 @@ def test_every_runtime_gives_our_maps():
     rows = measured(list(runtimes.RUNTIMES))
     for name in runtimes.RUNTIMES:
         row = rows[name]
+        if 'failed' in row:
+            assert name == 'openvino_bf16' and row['failed'].endswith('computes in f32, not in bf16'), row['failed']
+            assert 'BF16' not in openvino_core().get_property('CPU', 'OPTIMIZATION_CAPABILITIES')
+            continue
         exact = name in ('onnxruntime', 'openvino', 'openvino_fixed')
         assert (0 if exact else 1e-4) < row['error'] < (1e-5 if exact else 0.1), name
         assert (row.get('file_bytes', 0) > 10_000) == (name != 'eager_bf16')
