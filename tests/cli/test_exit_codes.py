@@ -131,6 +131,7 @@ def test_mistakes_end_in_one_message(tool, args, words, demo_data, tmp_path, mon
     ('classify', 'w i --tpo 3', 'did you mean --top instead of --tpo'),
     ('train', '--cfg-options a=1 mine.py', 'including mine.py: put it before'),
     ('test', 'c w --at-least mAP', "--at-least: invalid minimum value: 'mAP'"),
+    ('train', 'c /tmp', 'did you mean --data-root /tmp?'),
     ('train', 'c --no-such-thing-at-all', 'unrecognized arguments: --no-such-thing-at-all\n')))
 def test_options_that_are_misspelt_or_swallow_the_config(tool, args, words, call_tool):
     code, message = call_tool(f'{tool}.py', *args.split())

@@ -134,13 +134,13 @@ def test_a_folder_predicted_twice_is_predicted_without_its_pictures(trained, dem
 
     for left_out in (False, True):
         said = predict()
-        assert '\n2 pictures' in said and ('skipped 2 pictures' in said) == left_out
+        assert ': 2 pictures' in said and ('skipped 2 pictures' in said) == left_out
     assert '1 picture ' in predict(out / '000000000001.jpg', tmp_path / 'one')  # named by itself it is predicted
     shutil.copy(demo_data / 'val2017/000000000001.jpg', out / 'mine.jpg')  # this one is an image
-    assert '\n3 pictures' in predict(to=tmp_path / 'images/other')
-    assert '\n3 pictures' in predict()
+    assert ': 3 pictures' in predict(to=tmp_path / 'images/other')
+    assert ': 3 pictures' in predict()
     shutil.copytree(tmp_path / 'images', tmp_path / 'copy')  # of other times
-    assert '\n3 pictures' in predict(tmp_path / 'copy', tmp_path / 'two')
+    assert ': 3 pictures' in predict(tmp_path / 'copy', tmp_path / 'two')
     results = json.loads((tmp_path / 'images/other/results.json').read_text())
     assert {record['file_name'] for record in results} <= {'out/mine.jpg', *names}
 

@@ -91,7 +91,7 @@ def test_prediction_lists_all_that_cannot_be_read(readable, trained, demo_data, 
         path, reason = line.strip().split(': ', 1)
         assert path == f'{images / name} cannot be read' and reason
     if readable:
-        assert '. Wrote 1 picture and ' in message and (out / 'deep/x.jpg').is_file()
+        assert ': 1 picture and ' in message and (out / 'deep/x.jpg').is_file()
         assert {p.name for p in out.iterdir()} == {'deep', 'results.json', 'classes.json', RECORD}
     else:
         assert '. Wrote nothing. ' in message and not out.exists()

@@ -138,7 +138,9 @@ def test_the_config_is_written_but_never_over_another(tmp_path):
 
 
 @pytest.mark.parametrize('name, words', (
-    ('mmdet::atss_r50_fpn_1x_coco', 'in the installed mmdet; did you mean mmdet::atss/atss_r50_fpn_1x_coco.py?'),
+    ('atss_r50_fpn_1x_coco', 'a config of mmdet, without XCiT: `python -m xcit_dense adapt mmdet::atss/atss_r50'),
+    ('mmgone::atss.py', 'there is no config atss.py in mmgone, which is not installed'),
+    ('mmdet::atss_r50_fpn_1x_coco', 'in mmdet; did you mean mmdet::atss/atss_r50_fpn_1x_coco.py?'),
     ('mmdet::bytetrack/bytetrack_yolox_x_8xb4-amp-80e_crowdhuman-mot17halftrain_test-mot17halfval.py',
      'ByteTrack has no model.backbone that XCiT could replace: adapt the config of its detector'),
     ('mmseg::bisenetv1/bisenetv1_r18-d32_4xb4-160k_cityscapes-1024x1024.py', 'model.decode_head.in_index=2'),

@@ -49,7 +49,6 @@ def test_own_configs_inherit_by_package(tmp_path):
         load_config(own)
 
 
-
 def test_the_readme_counts_the_configs():
     assert f'Six of {len(list_models())} configs' in (ROOT / 'README.md').read_text()
 
@@ -73,6 +72,8 @@ def test_data_root_reaches_wrapped_data_sets_and_lists_of_evaluators(own, tmp_pa
     ('x = 1\ny = x / 0\n', 3, 'ZeroDivisionError: division by zero'),
     ("model = dict(bbox=1)\nx = model['box']\n", 3, "KeyError: 'box'"),
     ("_base_ = [\n    'absent.py']\n", None, 'FileNotFoundError: .*absent.py'),
+    ("_base_ = 'mmdet::atss/atss_r50_fpn_2x_coco.py'\n", None, 'in mmdet; did you mean mmdet::atss/atss_r50_fpn_1x'),
+    ("_base_ = 'xcit_dense::n12.py'\n", None, 'py: there is no config xcit_dense::n12.py'),
     ('model = 3\ntrain_dataloader = dict(batch_size=dict(a=1))\n', None, 'TypeError: batch_size='),
     ('custom_imports = dict(imports=["xcit_dense",\n    "absent"])\n', None, "cannot import absent: .*No module named"),
     ('custom_imports = dict(imports=["unfinished"])\n', None, r"cannot import unfinished: SyntaxError: .*\("

@@ -54,6 +54,7 @@ def test_each_validation_has_a_line_and_a_stop_forgets_none(demo_data, tmp_path,
         'validation 3: mIoU 2.5, 0.5 worse than the best so far, 3 at iteration 2',
         'validation 4: mIoU 3, as good as the best so far, 3 at iteration 2']
     assert re.search(r'validation 1: .*; expected end \d\d \w+ \d\d:\d\d, in 1 minute\n', text)
+    assert len(re.findall(r'first iteration: [\d.]+ s with the start of the workers\n', text)) == 2
     assert text.count('\ntrained') == 1  # a run that is to go on has no end
     _, end = text.split('\ntrained ')
     assert end.startswith(' 4 iterations, stopped before 5\nbest     mIoU 3 at iteration 2: best_mIoU_iter_2.pth\n')
@@ -121,6 +122,15 @@ def test_a_classifier_classifies_next_and_what_is_not_kept_is_said(tmp_path):
     runner.message_hub.runtime_info['of_validations'] = [[5, 40.]]
     cfg.default_hooks.checkpoint.update(save_best='of_a_user')  # by no rule that mmengine knows
     assert '\nbest ' not in EndingHook().describe_end(runner)
+
+
+def test_a_validation_without_a_metric_has_a_line():
+    """A detector that finds nothing has none: mmdet returns an empty dict."""
+    said = []
+    runner = SimpleNamespace(_train_loop=SimpleNamespace(run=None), cfg=Config(), logger=SimpleNamespace(
+        info=said.append))
+    EndingHook().after_val_epoch(runner, {})
+    assert said == ['validation: no metric, as the model has found no object yet']
 
 
 def test_the_expected_end_counts_from_where_this_process_began(monkeypatch):

@@ -88,6 +88,17 @@ def test_what_the_user_gives_stays(demo_data, tmp_path, monkeypatch):
     assert 'param_scheduler.0.end' not in changed and {'param_scheduler.1.end', 'train_cfg.max_epochs'} <= changed
 
 
+def test_what_takes_long_is_measured_less():
+    """From the middle of the minutes on, one iteration after the first ones is enough."""
+    slow, quick = (minutes._Watch(99, time.monotonic() + seconds) for seconds in (-1, 99))
+    for watch in (slow, quick):
+        for _ in range(minutes._FIRST):
+            watch.after_train_iter(None, 0)
+    quick.after_train_iter(None, 0)
+    with pytest.raises(minutes._Enough):
+        slow.after_train_iter(None, 0)
+
+
 def test_a_signal_while_it_is_measured(demo_data, tmp_path, monkeypatch):
     monkeypatch.setattr(minutes._Watch, 'after_train_iter', lambda self, runner, *_, **__: terminate(runner))
     with pytest.raises(Stopped, match='before the training began.*nothing was saved'):

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import warnings
-from argparse import ArgumentParser, ArgumentTypeError, HelpFormatter
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, HelpFormatter
 from dataclasses import fields
 from math import isfinite
 
@@ -18,10 +18,8 @@ from .._utils.text import nearest
 from ..errors import ConfigError, Stopped, XCiTDenseError
 
 #: Errors of writing, or of reading, that a user can mend.
-_OF_PLACES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR,
-              errno.EEXIST)
-#: Warnings of mmseg about how it calls itself.
-_ABOUT_ITSELF = '``build_loss`` would be deprecated|Default ``avg_non_ignore`` is False'
+_OF_PLACES = {getattr(errno, f'E{n}') for n in ('NOSPC', 'DQUOT', 'FBIG', 'ROFS', 'ACCES', 'PERM', 'NOTDIR', 'EXIST')}
+_ABOUT_ITSELF = '``build_loss`` would be deprecated|Default ``avg_non_ignore`` is False'  # warnings of mmseg
 
 
 class _Formatter(HelpFormatter):
@@ -57,7 +55,10 @@ class Parser(ArgumentParser):
     def error(self, message):
         """Exit with a message and code 2."""
         known = re.findall(r'--[a-z][\w-]*', self.format_help())
-        for word in re.findall(r'--[\w-]+', message.partition('unrecognized arguments: ')[2]):
+        unknown = message.partition('unrecognized arguments: ')[2]
+        if '--data-root' in known and (folders := [word for word in unknown.split() if os.path.isdir(word)]):
+            message += f'; did you mean --data-root {folders[0]}?'
+        for word in re.findall(r'--[\w-]+', unknown):
             if meant := nearest(word, known):
                 message += f'; did you mean {meant[0]} instead of {word}?'
         words = self._words[self._words.index('--cfg-options') + 1:] if '--cfg-options' in self._words else []
@@ -170,15 +171,14 @@ def add_run_options(parser: ArgumentParser):
                        help='what starts the processes: pytorch for torch.distributed.run (torchrun), slurm for srun '
                        'with one task per GPU, mpi for mpirun (default: none, one process)')
     group.add_argument('--local_rank', '--local-rank', type=int, default=0, metavar='N',
-                       help='set by torch.distributed.launch, not by users')
+                       help=SUPPRESS)  # set by torch.distributed.launch, not by users
 
 
 def add_data_options(parser: ArgumentParser):
     """Add the options that say where the data is, and which part of it to use."""
     group = parser.add_argument_group('data', 'The layout of the data folder is recognised; the other options say '
                                       'what it does not show. Paths are relative to the data folder, or absolute.')
-    group.add_argument('--data-root', '--data', metavar='DIR', help='folder of the data set, for all data loaders and '
-                       'evaluators')
+    group.add_argument('--data-root', '--data', metavar='DIR', help='folder of the data set')
     for part, words in (('train', 'training'), ('val', 'validation'), ('test', 'test')):
         group.add_argument(f'--{part}-images', metavar='DIR', help=f'folder of the {words} images')
         group.add_argument(f'--{part}-annotations', metavar='PATH', help=f'annotation file of the {words} images, or '
@@ -236,7 +236,7 @@ def _device(text):
 #: Options that several tools have, by their names without dashes: what `add_shared` gives to argparse.
 SHARED = {
     'amp': dict(action='store_true', help='train in mixed precision: on a GPU in float16 with loss scaling, on a CPU '
-                'in bfloat16 if it has AVX512-BF16 or AMX; test and predict compute in bfloat16'),
+                'in bfloat16 if it has AVX512-BF16 or AMX'),
     'batch-size': dict(type=int, metavar='N', help='images in a batch of each process; in a training, the learning '
                        'rate is scaled with it'),
     'workers': dict(type=int, metavar='N', help='number of processes that load the data, for each data loader of each '
@@ -263,7 +263,7 @@ def add_shared(parser, *names: str):
         parser.add_argument(f'--{name}', **SHARED[name])
         if name == 'dtype':
             parser.add_argument('--amp', dest='dtype', action='store_const', const='bfloat16',
-                                help=SHARED['amp']['help'])
+                                help='the same as --dtype bfloat16')
 
 
 def positive(text: str) -> int:

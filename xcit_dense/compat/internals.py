@@ -171,17 +171,12 @@ def format_configs_once():
     config.FormatCode = format_code
 
 
-def find_base_configs(package: str, find):
-    """Let ``_base_ = 'PACKAGE::NAME'`` inherit from a config of a package that mmengine does not know.
-
-    Args:
-        package: What stands before the colons.
-        find: Called with what stands after them; returns the file.
-    """
+def find_base_configs(find):
+    """Let ``_base_`` name configs that mmengine does not know: ``find`` returns the file of a name, or None."""
     known = config.Config._get_cfg_path
 
     def get_path(name, filename):
-        scope, _, rest = name.partition('::')
-        return (str(find(rest)), None) if scope == package else known(name, filename)
+        found = find(name)
+        return (str(found), None) if found else known(name, filename)
 
     config.Config._get_cfg_path = staticmethod(get_path)

@@ -1,5 +1,4 @@
 """XCiT in the place of another backbone: the lines to change in a config of mmdet or mmsegmentation."""
-import importlib.util
 import pkgutil
 import warnings
 from contextlib import contextmanager
@@ -10,11 +9,11 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from yapf.yapflib.yapf_api import FormatCode
 
-from .._utils.text import did_you_mean, first_line, listed, nearest, type_name
+from .._utils.text import did_you_mean, first_line, listed, type_name
 from ..archs import arch_names, get_arch
 from ..errors import ConfigError
 from ..models.pyramid import PYRAMID_STRIDES
-from .loading import load_config, read_config
+from .loading import find_stock_config, load_config, read_config
 from .options import drop_pretrained
 
 #: The authors' recipes, by the default scope of a config: rates, decay, stochastic depth, weights, normalisation.
@@ -42,7 +41,7 @@ def adapt(config, arch: str = 'small_12_p16') -> str:
     if arch not in arch_names():
         raise ConfigError(f'there is no arch {arch}' + did_you_mean(arch, arch_names()))
     size, config = get_arch(arch), str(config)
-    cfg = load_config(_file(config), pretrained=False, findings='warn')
+    cfg = load_config(find_stock_config(config) if '::' in config else config, pretrained=False, findings='warn')
     scope, model = cfg.get('default_scope'), cfg.get('model') or {}
     if scope not in _RECIPES:
         raise ConfigError(f'{config}: default_scope must be one of {", ".join(_RECIPES)}, got {scope!r}')
@@ -81,23 +80,6 @@ def adapt(config, arch: str = 'small_12_p16') -> str:
         f'{listed(map(str, strides))}')
     return ''.join(f'# {line}.\n' for line in (f'XCiT {arch} in {config}: {maps}', *notes)) + (
         _text(dict(changes, **schedule)))
-
-
-def _file(config):
-    """Return what `load_config` takes for a config, which may be one of an installed framework."""
-    package, colons, name = config.partition('::')
-    if not colons:
-        return config
-    spec = importlib.util.find_spec(package)
-    root = Path(spec.origin).parent / '.mim/configs' if spec else None
-    path = root and root / name
-    if not (path and path.is_file()):
-        there = {one.name if '/' not in name else str(one.relative_to(root)): str(one.relative_to(root))
-                 for one in (root.rglob('*.py') if root else ()) if '_base_' not in one.parts}
-        near = [there[each] for each in nearest(name, there)]
-        raise ConfigError(f'there is no config {name} in the installed {package}'
-                          + (f'; did you mean {package}::{near[0]}?' if near else ''))
-    return path
 
 
 @contextmanager

@@ -4,12 +4,13 @@ import re
 import traceback
 from argparse import ArgumentParser
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 from mmengine.config import Config, DictAction
 
 from .._utils.files import folder_of
-from .._utils.text import did_you_mean
+from .._utils.text import did_you_mean, nearest
 from ..annotations import DataOptions, place_data
 from ..compat.internals import CONFIG_READERS, find_base_configs
 from ..compat.versions import check_versions
@@ -116,8 +117,6 @@ def read_config(path) -> Config:
     path = find_config(path)
     try:
         return Config.fromfile(path, import_custom_modules=False)
-    except XCiTDenseError:
-        raise
     except Exception as error:  # a config is a program: anything may happen in it
         raise ConfigError(_explain(error, path)) from error
 
@@ -153,7 +152,8 @@ def _explain(error, path):
     file = os.path.abspath([file for file in files if os.path.isfile(file)][-1])
     lines = [number for frame, number in steps if os.path.abspath(frame.f_code.co_filename) == file]
     line = lines[-1] if lines else getattr(error, 'lineno', None)
-    return f'{file}{f", line {line}" if line else ""}: {type(error).__name__}: {getattr(error, "msg", error)}'
+    kind = '' if isinstance(error, ConfigError) else f'{type(error).__name__}: '
+    return f'{file}{f", line {line}" if line else ""}: {kind}{getattr(error, "msg", error)}'
 
 
 def _import_modules(cfg):
@@ -203,19 +203,48 @@ def find_config(name) -> Path:
     names, stem = list_models(), path.name.removesuffix('.py')
     if stem in names and path.parent in (Path('.'), Path('configs')):  # the path that the README writes
         return folder_of('configs') / f'{stem}.py'
+    for package in ('mmdet', 'mmseg'):
+        if stock := [f'{package}::{known}' for known in _stock(package)[1] if Path(known).stem == stem]:
+            raise ConfigError(f'{name} is a config of {package}, without XCiT: `python -m xcit_dense adapt {stock[0]} '
+                              '--out FILE` writes one that has it')
     known = [p.stem for p in path.parent.glob('*.py')] + names
     raise ConfigError(f'there is no config {name}' + did_you_mean(
         stem, known, 3, '; xcit_dense.list_models() lists the configs of this package'))
 
 
+def find_stock_config(name) -> Path:
+    """Return the file of a config of an installed framework, such as ``mmdet::atss/atss_r50_fpn_1x_coco.py``.
+
+    Raises:
+        ConfigError: There is no such config; the message suggests a similar name.
+    """
+    package, _, rest = name.partition('::')
+    folder, known = _stock(package)
+    if (folder / rest).is_file():
+        return folder / rest
+    names = {path if '/' in rest else Path(path).name: path for path in known}
+    raise ConfigError(f'there is no config {rest} in {package}' + did_you_mean(
+        name, [f'{package}::{names[near]}' for near in nearest(rest, names)],
+        otherwise='' if known else ', which is not installed'))
+
+
+def _stock(package):
+    """Return the folder of the configs of a package, and their paths in it."""
+    spec = find_spec(package)
+    folder = Path(spec.origin if spec else package).parent / '.mim/configs'
+    found = (path.relative_to(folder) for path in folder.rglob('*.py'))
+    return folder, [path.as_posix() for path in found if '_base_' not in path.parts]
+
+
 def _find_base(name):
-    try:
-        return find_config(f'{_OURS}{name}')
-    except ConfigError as error:
-        raise FileNotFoundError(error) from error  # `read_config` adds the file that names it
+    if name.startswith(_OURS):
+        return find_config(name)
+    if '::' in name and name.endswith('.py'):
+        find_stock_config(name)  # its errors suggest what was meant; mmengine finds it again, with its scope
+    return None
 
 
-find_base_configs('xcit_dense', _find_base)
+find_base_configs(_find_base)
 
 
 def read_config_options(items, config):

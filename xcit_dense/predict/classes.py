@@ -1,7 +1,6 @@
 """What the outputs of a model mean: the names of its classes and their numbers in the data set."""
 from contextlib import suppress
 from itertools import chain, tee
-from pathlib import Path
 from typing import NamedTuple
 
 from ..data.check.agreement import wanted_classes

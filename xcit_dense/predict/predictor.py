@@ -184,7 +184,7 @@ class DetectionPredictor(Predictor):
         _write_json(Path(out_dir, 'results.json'), self.records)
         scores = [record['score'] for record in self.records]
         drawn = sum(score >= self._score_thr for score in scores)
-        hint = f'; the best score is {max(scores):.2g}, and a lower --score-thr draws more' if scores and not drawn else ''
+        hint = '' if drawn or not scores else f'; the best is {max(scores):.2g}, and a lower --score-thr draws more'
         return (f'{counted(len(scores), "objects")} in results.json; drawn: {drawn:,}, with a score of at least '
                 f'{self._score_thr:g}{hint}')
 

@@ -42,6 +42,8 @@ class EndingHook(Hook):
         self._key = self._key or key_metric(runner.cfg) or next(iter(metrics or ()), None)
         value = (metrics or {}).get(self._key)
         if not hasattr(loop, 'run') or not isinstance(value, Real):  # only a validation; a user's metric
+            if metrics == {} and is_first_process():
+                runner.logger.info('validation: no metric, as the model has found no object yet')
             return
         value, seen = float(value), runner.message_hub.runtime_info.get(VALIDATIONS, [])
         step = runner.epoch if isinstance(loop, EpochBasedTrainLoop) else runner.iter

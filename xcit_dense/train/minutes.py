@@ -68,9 +68,9 @@ def set_minutes(cfg, minutes: float, started: float, given=()):
                                                            'default_hooks.checkpoint.interval'))]:
         raise ConfigError(f'{", ".join(twice)}: set by --cfg-options and by --minutes {minutes:g}. Omit one of them')
     if is_first_process(cfg.get('launcher')):
-        print_log(f'--minutes {minutes:g}: measuring the first iterations, a validation and a checkpoint',
+        print_log(f'--minutes {minutes:g}: measuring up to {_FIRST + _MOST} iterations, a validation and a checkpoint',
                   logger='current')
-    costs = _measure(cfg, key, _MEASURED * 60 * minutes)
+    costs = _measure(cfg, key, _MEASURED * 60 * minutes, started + 30 * minutes)
     elapsed = max(all_gather_object(time.monotonic() - started)) + costs.start
     loop, saving = cfg.train_cfg, (cfg.get('default_hooks') or {}).get('checkpoint') or {}
     each = costs.validation + costs.save * (1 + bool(saving.get('save_best')))
@@ -91,7 +91,8 @@ def set_minutes(cfg, minutes: float, started: float, given=()):
     if length < least:
         needed = math.ceil((elapsed + least * costs.iteration + each) / 6) / 10
         raise ConfigError(f'--minutes {minutes:g} is too short: {measured}, and {elapsed:.0f} s until the training '
-                          f'starts. {least} iterations with one validation need --minutes {needed:g}')
+                          f'starts. {least} iterations with one validation need --minutes {needed:g}; smaller images '
+                          '(--image-size) or a smaller model need fewer')
     before = copies_of(cfg, _PARTS)
     text = f'--minutes {minutes:g}: {measured}: {counted(length, "iterations")}'
     if key == 'max_epochs':
@@ -123,14 +124,14 @@ def longest(seconds: float, unit: float, each: float, most: int, interval: int =
     return length, max(-(-length // count), interval)
 
 
-def _measure(cfg, key, seconds):
+def _measure(cfg, key, *limits):
     """Train, validate and save with a copy of the config in a folder that is deleted afterwards."""
     folder = Path(cfg.work_dir)
     folder.mkdir(parents=True, exist_ok=True)
     with (kept_random_state(), TemporaryDirectory(dir=folder, prefix='.measured_') as place,
           redirect_stdout(io.StringIO())):  # which has tables of metrics
         try:
-            costs = _costs(_endless(cfg, key, place), seconds)
+            costs = _costs(_endless(cfg, key, place), *limits)
         except Stopped as stopped:
             raise Stopped('stopped before the training began, while --minutes was measured: nothing was saved',
                           stopped.number) from stopped
@@ -157,9 +158,9 @@ def _reports(hook):
     return type_name((hook or {}).get('type')) in _REPORTS
 
 
-def _costs(cfg, seconds):
+def _costs(cfg, *limits):
     began = time.monotonic()
-    runner, watch = build_runner(cfg), _Watch(seconds)
+    runner, watch = build_runner(cfg), _Watch(*limits)
     runner.register_hook(watch, 'LOWEST')
     try:
         with suppress(_Enough):
@@ -188,17 +189,18 @@ class _Enough(Exception):
 
 
 class _Watch(Hook):
-    """Notes when iterations and validated batches end, and stops after some seconds."""
+    """Notes when iterations and validated batches end, and stops after some seconds, or sooner from a deadline on."""
 
-    def __init__(self, seconds):
-        self._seconds, self.ends, self.batches = seconds, [], 0
+    def __init__(self, seconds, deadline):
+        self._seconds, self._deadline, self.ends, self.batches = seconds, deadline, [], 0
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         """Stop after some iterations; short epochs are among them, at whose end the next one has to be read."""
         self.ends.append(time.monotonic())
         count = len(self.ends) - _FIRST
-        if count >= _FEWEST:
-            self._stop(count >= _MOST or self.ends[-1] - self.ends[_FIRST - 1] > self._seconds)
+        if count >= 1:
+            self._stop(count >= _MOST or self.ends[-1] > self._deadline
+                       or count >= _FEWEST and self.ends[-1] - self.ends[_FIRST - 1] > self._seconds)
 
     def after_val_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         """Stop after some batches, which every process has."""

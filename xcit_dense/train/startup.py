@@ -2,6 +2,7 @@
 import logging
 import shlex
 import sys
+import time
 
 import torch
 from mmengine.hooks import Hook
@@ -53,6 +54,12 @@ class StartupHook(Hook):
         if self.misfit and runner.iter == 0:
             print_log(self.misfit, logger='current', level=logging.WARNING)
         runner.logger.info('\n' + describe_run(runner, lines))
+        self._began, self._first = time.monotonic(), runner.iter
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        """Log the first iteration, a sign of life long before the first line of losses."""
+        if is_first_process() and runner.iter == self._first:
+            runner.logger.info(f'first iteration: {time.monotonic() - self._began:.1f} s with the start of the workers')
 
 
 def describe_run(runner, facts=None) -> str:
