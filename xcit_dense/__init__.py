@@ -26,12 +26,18 @@ def _stop_quietly(number, _):
 
 
 def stop_as_usual():
-    """Let Ctrl-C raise `KeyboardInterrupt` again, once a tool has loaded what it needs and may have to save."""
+    """Let Ctrl-C raise `KeyboardInterrupt` again, once a tool has loaded what it needs and may have to save.
+
+    And SIGTERM `SystemExit`, so that what is half written is removed.
+    """
     if signal.getsignal(signal.SIGINT) is _stop_quietly:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if _IS_TOOL and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
-if _is_command_line() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+_IS_TOOL = _is_command_line()
+if _IS_TOOL and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, _stop_quietly)  # until `xcit_dense.cli.common.run_tool` has imported everything
 
 if TYPE_CHECKING:

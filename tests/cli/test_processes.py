@@ -59,6 +59,17 @@ def test_tools_that_end_with_an_error(work_dir, demo_data, tmp_path):
         assert re.match(words, done.stdout.splitlines()[-1]), done.stdout
 
 
+def test_a_stopped_export_leaves_nothing(work_dir, tmp_path):
+    """Also where Ctrl-C is switched off, as in the background of a shell."""
+    command = [sys.executable, '-m', 'xcit_dense', 'export', work_dir, tmp_path / 'm.onnx']
+    process = subprocess.Popen(list(map(str, command)), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               env=environment(), preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    with process:
+        assert any('tracing' in line for line in process.stdout) and [*tmp_path.iterdir()]
+        process.terminate()
+    assert process.returncode == 128 + signal.SIGTERM and not [*tmp_path.iterdir()]
+
+
 @pytest.mark.parametrize('number, when', ((signal.SIGINT, '(train)'), (signal.SIGTERM, '(train)'),
                                           (signal.SIGTERM, '(val)')))
 def test_a_signal_to_all_processes_saves_and_ends_at_once(number, when, demo_data, tmp_path):

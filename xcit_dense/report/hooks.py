@@ -77,9 +77,10 @@ class ReportHook(Hook):
         if all(all_gather_object(self._recorder is not None)):
             content = self._try(runner, self._recorder.content, self._metrics)
             if content is not None and is_first_process():
-                self._try(runner, self._write, runner, content)
-                if compare_with_training(runner, content):  # as long as the test again: the report stands already
-                    self._try(runner, write_page, Path(self._own.folder, PAGE), content)
+                try:
+                    compare_with_training(runner, content)
+                finally:  # Ctrl-C ends it, not the report
+                    self._try(runner, self._write, runner, content)
         self.close()
 
     def close(self):

@@ -155,21 +155,17 @@ def compare_with_training(runner, content):
     """Put the metrics on training images into the `Content` of a test, for models with classes from the data.
 
     The images are evenly spaced, as many as were tested but at most 200, prepared as in the test. Where there are none,
-    or they cannot be tested, nothing happens but a line in the log. Returns whether there is something new.
+    or they cannot be tested, nothing happens but a line in the log.
     """
     head = getattr(unwrapped(runner.model), 'head', None)
     if not runner.cfg.get('classes_from_data') or get_world_size() > 1 or hasattr(head, 'facts'):
-        return False  # a head with facts has learned from training images before the test
+        return  # a head with facts has learned from training images before the test
     try:
         count, content.trained = _test_on_training(runner, copy.deepcopy(runner.cfg))
     except Exception as error:  # of any type: data sets and metrics may be users' classes
         runner.logger.info(f'no metrics on training images: {first_line(error)}')
-        return False
-    said = verdict(content.metrics, content.trained, counted(count, 'training images'))
-    if said:
-        content.notes.append(said)
-        runner.logger.info(said)
-    return True
+        return
+    content.notes.extend(filter(None, [verdict(content.metrics, content.trained, counted(count, 'training images'))]))
 
 
 def _test_on_training(runner, cfg):
