@@ -6,6 +6,8 @@ Written for mmengine 0.10.7. When you move to another version or to the fork, ch
 import sys
 from contextlib import contextmanager
 from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 from mmengine.config import config
@@ -180,3 +182,11 @@ def find_base_configs(find):
         return (str(found), None) if found else known(name, filename)
 
     config.Config._get_cfg_path = staticmethod(get_path)
+
+
+def stock_configs(package: str) -> tuple:
+    """Return the folder of the configs of a framework, and their paths in it; none if it is not installed."""
+    spec = find_spec(package)
+    folder = Path(spec.origin if spec else package).parent / '.mim/configs'
+    found = (path.relative_to(folder) for path in folder.rglob('*.py'))
+    return folder, [path.as_posix() for path in found if '_base_' not in path.parts]

@@ -4,7 +4,6 @@ import re
 import traceback
 from argparse import ArgumentParser
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 from mmengine.config import Config, DictAction
@@ -12,7 +11,7 @@ from mmengine.config import Config, DictAction
 from .._utils.files import folder_of
 from .._utils.text import did_you_mean, nearest
 from ..annotations import DataOptions, place_data
-from ..compat.internals import CONFIG_READERS, find_base_configs
+from ..compat.internals import CONFIG_READERS, find_base_configs, stock_configs
 from ..compat.versions import check_versions
 from ..data.classes import take_classes
 from ..data.datasets import LOADERS
@@ -204,7 +203,7 @@ def find_config(name) -> Path:
     if stem in names and path.parent in (Path('.'), Path('configs')):  # the path that the README writes
         return folder_of('configs') / f'{stem}.py'
     for package in ('mmdet', 'mmseg'):
-        if stock := [f'{package}::{known}' for known in _stock(package)[1] if Path(known).stem == stem]:
+        if stock := [f'{package}::{known}' for known in stock_configs(package)[1] if Path(known).stem == stem]:
             raise ConfigError(f'{name} is a config of {package}, without XCiT: `python -m xcit_dense adapt {stock[0]} '
                               '--out FILE` writes one that has it')
     known = [p.stem for p in path.parent.glob('*.py')] + names
@@ -219,21 +218,13 @@ def find_stock_config(name) -> Path:
         ConfigError: There is no such config; the message suggests a similar name.
     """
     package, _, rest = name.partition('::')
-    folder, known = _stock(package)
+    folder, known = stock_configs(package)
     if (folder / rest).is_file():
         return folder / rest
     names = {path if '/' in rest else Path(path).name: path for path in known}
     raise ConfigError(f'there is no config {rest} in {package}' + did_you_mean(
         name, [f'{package}::{names[near]}' for near in nearest(rest, names)],
         otherwise='' if known else ', which is not installed'))
-
-
-def _stock(package):
-    """Return the folder of the configs of a package, and their paths in it."""
-    spec = find_spec(package)
-    folder = Path(spec.origin if spec else package).parent / '.mim/configs'
-    found = (path.relative_to(folder) for path in folder.rglob('*.py'))
-    return folder, [path.as_posix() for path in found if '_base_' not in path.parts]
 
 
 def _find_base(name):
