@@ -64,6 +64,7 @@ $(READY): requirements.txt $(FORKS) setup.py
 	$(PIP) install --no-deps --no-build-isolation --quiet --config-settings editable_mode=compat -e .
 	@$(PY) -c 'import cv2, mmdet, mmseg, pycocotools, torchvision, xcit_dense' || { echo "error: $(VENV) does not work, for the reason above. Fix that and run make setup again."; exit 1; }
 	@touch $@
+	@echo "$(VENV) is ready: . $(VENV)/bin/activate"
 
 # --amp: mixed precision where the processor or the GPU has it; --no-fit: the data is made for the recipe
 demo: setup

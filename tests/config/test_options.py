@@ -103,8 +103,9 @@ def test_a_data_root_moves_what_lies_below_the_old_one_alone(tmp_path):
     assert cfg.train_dataloader.dataset.data_root == root and 'data_root' not in cfg
 
 
-def test_data_roots_of_several_data_sets():
+def test_data_roots_of_several_data_sets(tmp_path, monkeypatch):
     """An evaluator is in the inner root. Data sets that become the same are told by the check of the data."""
+    monkeypatch.chdir(tmp_path)
     def concat(*members):
         return dict(dataset=dict(type='ConcatDataset', datasets=[
             dict(type='CocoDataset', data_root=root, ann_file=file) for root, file in members]))
@@ -113,7 +114,7 @@ def test_data_roots_of_several_data_sets():
         cfg = Config(dict(train_dataloader=concat((train, 'x')), val_dataloader=concat((val, 'x')), val_evaluator=dict(
             type='CocoMetric', ann_file='data/coco/annotations/a.json')))
         options.set_data_root(cfg, 'new')
-        assert cfg.val_evaluator.ann_file == 'new/annotations/a.json'
+        assert cfg.val_evaluator.ann_file == f'{tmp_path}/new/annotations/a.json'  # for tests from any folder
 
 
 def test_a_missing_package_is_one_sentence(tmp_path, monkeypatch):

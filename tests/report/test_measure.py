@@ -11,8 +11,8 @@ from xcit_dense.report.measure import verdict
 @pytest.mark.parametrize('name, tested, trained, said', (
     ('coco/bbox_mAP', 0.3, 0.8, 'on 9 images coco/bbox_mAP is 0.8, on the test images 0.3: .* more data would help'),
     ('mIoU', 30., 80., 'mIoU is 80, on the test images 30: .* more data would help'),
-    ('coco/bbox_mAP', 0.3, 0.35, 'train longer before you look for more data'),
-    ('coco/bbox_mAP', 0., 0., 'train longer'),
+    ('coco/bbox_mAP', 0.3, 0.35, 'a longer training helps before more data does'),
+    ('coco/bbox_mAP', 0., 0., 'a longer training'),
     ('accuracy/top1', 95., 97., 'about as good on both'), ('coco/bbox_mAP', -1., 0.5, '$'),
     ('mIoU', float('nan'), 50., '$'), ('mine', 0.1, 0.9, '$')))
 def test_what_is_wanted(name, tested, trained, said):

@@ -24,11 +24,11 @@ _DRAWING_HOOKS = ('DrawingHook', 'DetVisualizationHook', 'SegVisualizationHook')
 def set_data_root(cfg: Config, data_root):
     """Point every data set, and every path of an evaluator below the old data root, to ``data_root``.
 
-    It may be an address, such as ``s3://...``.
+    It may be an address, such as ``s3://...``; a path is made absolute, so that its work dir works in any folder.
     """
     data_root = str(data_root)
     if '://' not in data_root:
-        data_root = str(Path(data_root).expanduser())
+        data_root = str(Path(data_root).expanduser().absolute())
     old_roots = set()
     for dataset in datasets(cfg, LOADERS):
         if dataset.get('data_root'):

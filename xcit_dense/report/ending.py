@@ -91,9 +91,10 @@ class EndingHook(Hook):
         best = self._best(runner, seen)
         if best is None:
             return ''
-        change = ('as good as' if value == best[1] else f'{abs(value - best[1]):.4g} '
-                  + ('better than' if self._best(runner, [best, [0, value]]) != best else 'worse than'))
-        return f', {change} the best so far, {_named(runner, best)}'
+        named, is_worse = _named(runner, best), self._best(runner, [best, [0, value]]) == best
+        if value == best[1]:
+            return f', as good as the best so far, {named}'
+        return f'; the best so far: {named}' if is_worse else f', the best so far (before: {named})'
 
     def _best(self, runner, seen):
         """Return the first of the best validations; None without any, or if nothing says which value is better."""

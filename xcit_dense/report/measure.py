@@ -206,5 +206,5 @@ def verdict(tested: dict, trained: dict, images: str) -> str:
     if seen - new > max((1 - seen) / 2, 0.05):
         return f'{said}: the model has learned its training images but not others like them, so more data would help'
     if seen < 0.7:
-        return f'{said}: it is low on both, so train longer before you look for more data'
+        return f'{said}: it has learned neither to the end, so a longer training helps before more data does'
     return f'{said}: about as good on both'
