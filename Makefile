@@ -75,6 +75,7 @@ demo: setup
 		--at-least $(METRIC)
 	$(PY) tools/$(PREDICT)
 	$(PY) tools/plot_curves.py $(DEMO)
+	@echo "done: $(DEMO)/report/report.html, side_by_side, predictions, curves.png; to compare: docs/measured.md#demos"
 
 demo-seg:
 	$(MAKE) demo DEMO=work_dirs/demo_seg CONFIG=configs/semfpn_xcit_n12_p16_small.py METRIC=mIoU=60 IMAGES=images/validation

@@ -37,6 +37,11 @@ def test_predict_and_test_of_a_work_dir_agree_with_config_and_checkpoint(trained
     assert len({*run.iterdir()} - before) > 0 and not (tmp_path / 'work_dirs').exists()
 
 
+def test_several_images_are_one_argument(trained):
+    with pytest.raises(ConfigError, match=r'a.JPG is an image, where CHECKPOINT stands.*a folder or a list \(.txt\)'):
+        find_model(str(trained[0]), 'a.JPG', 'b.jpg')
+
+
 @pytest.mark.slow
 def test_export_of_a_work_dir(trained_segmentor, demo_data, tmp_path):
     run_tool('export.py', trained_segmentor[0], 'model.onnx', cwd=tmp_path)

@@ -59,6 +59,14 @@ def test_tools_that_end_with_an_error(work_dir, demo_data, tmp_path):
         assert re.match(words, done.stdout.splitlines()[-1]), done.stdout
 
 
+def test_threads_that_wait_give_way_to_other_programs(tmp_path):
+    (tmp_path / 'mine.py').write_text("import os\nraise ValueError(os.environ['GOMP_SPINCOUNT'])\n")
+    command = [sys.executable, '-m', 'xcit_dense', 'train', tmp_path / 'mine.py']
+    for given, found in (({}, '10000'), ({'GOMP_SPINCOUNT': '7'}, '7')):
+        done = subprocess.run(list(map(str, command)), env=environment(**given), text=True, capture_output=True)
+        assert done.stderr.rstrip().endswith(f'line 2: ValueError: {found}')
+
+
 def test_a_stopped_export_leaves_nothing(work_dir, tmp_path):
     """Also where Ctrl-C is switched off, as in the background of a shell."""
     command = [sys.executable, '-m', 'xcit_dense', 'export', work_dir, tmp_path / 'm.onnx']

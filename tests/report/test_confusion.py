@@ -94,7 +94,7 @@ def test_names_in_other_alphabets_are_legible(tmp_path, recwarn):
 def test_the_background_counts_as_no_object(drawn, tmp_path):
     counts = [[6, 1, 1], [0, 2, 0], [5, 0, 0]]
     draw_confusion(tmp_path / 'c.png', confusion(counts, ('a', 'b', 'background'), unit='objects'))
-    assert drawn['suptitle'].startswith('8 of 10 objects correct (80.0%)\n')
+    assert drawn['suptitle'].startswith('8 of 10 objects correct (80.0%); 5 false positives\n')
 
 
 @pytest.mark.parametrize('unit, drawn_classes, words', (('images', 30, '30 of 40'), ('objects', 31, '30 of 39')))

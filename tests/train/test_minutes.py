@@ -89,7 +89,7 @@ def test_what_the_user_gives_stays(demo_data, tmp_path, monkeypatch):
 
 
 def test_what_takes_long_is_measured_less():
-    """From the middle of the minutes on, one iteration after the first ones is enough."""
+    """From a fifth of the minutes on, one iteration after the first ones is enough."""
     slow, quick = (minutes._Watch(99, time.monotonic() + seconds) for seconds in (-1, 99))
     for watch in (slow, quick):
         for _ in range(minutes._FIRST):

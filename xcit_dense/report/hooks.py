@@ -12,7 +12,7 @@ from mmengine.registry import HOOKS
 
 from .._utils.files import OwnFiles
 from .._utils.processes import is_first_process, return_freed_memory, run_on_first
-from .._utils.text import first_line
+from .._utils.text import counted, first_line
 from ..compat.internals import is_resumed
 from ..config.tasks import task_of, tasks_with
 from ..data.datasets import datasets
@@ -77,6 +77,7 @@ class ReportHook(Hook):
         if all(all_gather_object(self._recorder is not None)):
             content = self._try(runner, self._recorder.content, self._metrics)
             if content is not None and is_first_process():
+                self._try(runner, self._tell, runner, content)
                 try:
                     compare_with_training(runner, content)
                 finally:  # Ctrl-C ends it, not the report
@@ -97,9 +98,12 @@ class ReportHook(Hook):
             self._recorder = None
             return None
 
+    def _tell(self, runner, content):
+        count = counted(len(runner.test_dataloader.dataset), 'test images')
+        runner.logger.info('\n'.join([f'per class, worst first, on {count}:\n{tell_classes(content)}', *content.notes]))
+
     def _write(self, runner, content):
         folder = Path(self._own.folder)
-        runner.logger.info('\n'.join([f'per class, worst first:\n{tell_classes(content)}', *content.notes]))
         write_classes(folder / CLASSES, content)
         write_confusion(folder / CONFUSION, content.confusion)
         draw_confusion(folder / MATRIX, content.confusion)

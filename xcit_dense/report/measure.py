@@ -165,7 +165,9 @@ def compare_with_training(runner, content):
     except Exception as error:  # of any type: data sets and metrics may be users' classes
         runner.logger.info(f'no metrics on training images: {first_line(error)}')
         return
-    content.notes.extend(filter(None, [verdict(content.metrics, content.trained, counted(count, 'training images'))]))
+    if said := verdict(content.metrics, content.trained, counted(count, 'training images')):
+        content.notes.append(said)
+        runner.logger.info(said)
 
 
 def _test_on_training(runner, cfg):

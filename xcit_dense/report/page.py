@@ -166,7 +166,9 @@ def draw_confusion(path, confusion):
     axes.set_xlabel('prediction', color=INK)
     axes.set_ylabel(f'truth ({confusion.unit})', color=INK)
     right, total = int(np.trace(confusion.counts)), int(confusion.counts[:classes].sum())
-    lines = [f'{right:,} of {counted(total, confusion.unit)} correct ({right / max(total, 1):.1%})',
+    wrong = int(confusion.counts[classes:].sum())
+    lines = [f'{right:,} of {counted(total, confusion.unit)} correct ({right / max(total, 1):.1%})'
+             + f'; {counted(wrong, "false positives")}' * bool(wrong),
              f'numbers: {kind}; colours: share of the row']
     if len(drawn) < classes:
         lines.append(f'{MOST_CLASSES} of {counted(classes, "classes")}: those confused most')

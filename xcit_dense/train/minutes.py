@@ -70,7 +70,7 @@ def set_minutes(cfg, minutes: float, started: float, given=()):
     if is_first_process(cfg.get('launcher')):
         print_log(f'--minutes {minutes:g}: measuring up to {_FIRST + _MOST} iterations, a validation and a checkpoint',
                   logger='current')
-    costs = _measure(cfg, key, _MEASURED * 60 * minutes, started + 30 * minutes)
+    costs = _measure(cfg, key, _MEASURED * 60 * minutes, started + 12 * minutes)
     elapsed = max(all_gather_object(time.monotonic() - started)) + costs.start
     loop, saving = cfg.train_cfg, (cfg.get('default_hooks') or {}).get('checkpoint') or {}
     each = costs.validation + costs.save * (1 + bool(saving.get('save_best')))
@@ -86,13 +86,13 @@ def set_minutes(cfg, minutes: float, started: float, given=()):
     if whole:
         length -= length % epoch
     least = max(_ITERATIONS, epoch * whole)
-    measured = (f'{costs.iteration:.2g} s an iteration, {costs.validation:.2g} s a validation, {costs.save:.2g} s a '
-                'save')
+    measured = ', '.join(f'{seconds:.{2 if seconds < 9.5 else 3}g} s a{name}' for seconds, name in (
+        (costs.iteration, 'n iteration'), (costs.validation, ' validation'), (costs.save, ' save')))
     if length < least:
         needed = math.ceil((elapsed + least * costs.iteration + each) / 6) / 10
         raise ConfigError(f'--minutes {minutes:g} is too short: {measured}, and {elapsed:.0f} s until the training '
-                          f'starts. {least} iterations with one validation need --minutes {needed:g}; smaller images '
-                          '(--image-size) or a smaller model need fewer')
+                          f'starts. {least} iterations with one validation need --minutes {needed:g}, or smaller '
+                          'images and batches (--image-size, --batch-size), or a machine that does nothing else')
     before = copies_of(cfg, _PARTS)
     text = f'--minutes {minutes:g}: {measured}: {counted(length, "iterations")}'
     if key == 'max_epochs':

@@ -15,6 +15,7 @@ from mmengine.logging import print_log
 from .._utils.files import OwnFiles, atomic_write, lies_within
 from .._utils.text import counted, listed
 from ..config.loading import find_config, list_models
+from ..data.folders import IMAGE_SUFFIXES
 from ..errors import CheckpointError, ConfigError, OutputError, XCiTDenseError
 from ..weights.files import NOTES, POINTER, Notes, checkpoints_in, is_checkpoint_of, place_of, read_notes
 from .resuming import find_resumed, source_of
@@ -221,6 +222,9 @@ def find_model(config, checkpoint=None, last=None) -> tuple:
     Raises:
         ConfigError: An argument is missing or in the wrong place.
     """
+    if Path(str(checkpoint)).suffix.lower() in IMAGE_SUFFIXES:
+        raise ConfigError(f'{checkpoint} is an image, where CHECKPOINT stands. IMAGES is one argument: for several, a '
+                          'folder or a list (.txt)')
     if Path(config).is_dir() and not (checkpoint and config in list_models()):
         try:
             return str(config_of_run(config)), checkpoint or config
