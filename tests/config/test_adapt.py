@@ -71,6 +71,14 @@ def test_rates_of_a_config_with_sgd_are_those_of_the_authors():
     assert cfg.model.backbone.out_strides is None  # the ResNet's are 4, 8, 8, 8
 
 
+def test_the_warm_up_of_a_config_is_not_doubled():
+    """And the header names a factor that stays beside the authors' rates."""
+    name = 'mmdet::fcos/fcos_r50-caffe_fpn_gn-head_1x_coco.py'
+    text = adapt(name, 'nano_12_p16')
+    assert "authors' for 16 images a step, bias_lr_mult 2.\n" in text
+    assert [step.type for step in Config.fromstring(text, '.py').param_scheduler] == ['ConstantLR', 'MultiStepLR']
+
+
 def test_rates_of_a_config_with_adamw_stay():
     """Without the factors for parts of the old backbone; norms of the new one do not decay."""
     cfg = adapted(STOCK[9])
@@ -135,6 +143,11 @@ def test_the_config_is_written_but_never_over_another(tmp_path):
     done = run_tool('adapt', 'maskrcnn_xcit_n12_p16_small', '--out', out, check=False)
     assert done.returncode == 1 and 'mine.py already exists: give another name' in done.message
     assert out.read_text() == before
+
+
+def test_an_arch_is_one_of_those():
+    with pytest.raises(ConfigError, match='there is no arch n12_p16: choose one of nano_12_p8, nano_12_p16, '):
+        adapt('mmdet::atss/atss_r50_fpn_1x_coco.py', 'n12_p16')
 
 
 @pytest.mark.parametrize('name, words', (

@@ -17,8 +17,8 @@ def main(argv=None):
                     'anything is written.')
     parser.add_argument('config', metavar='CONFIG', help='a config file, or mmdet::NAME or mmseg::NAME for a stock '
                         'config of the installed framework')
-    parser.add_argument('--arch', default='small_12_p16', metavar='ARCH', help='size and patch of XCiT (default: '
-                        '%(default)s)')
+    parser.add_argument('--arch', default='small_12_p16', metavar='ARCH', help='size, depth and patch of XCiT, such as '
+                        'nano_12_p16 (default: %(default)s)')
     parser.add_argument('--out', metavar='FILE', help='write the config into this new file instead of printing it')
     run_tool(_run, parser.parse_args(argv))
 

@@ -9,10 +9,11 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from yapf.yapflib.yapf_api import FormatCode
 
-from .._utils.text import did_you_mean, first_line, listed, type_name
+from .._utils.text import first_line, listed, type_name
 from ..archs import arch_names, get_arch
 from ..errors import ConfigError
 from ..models.pyramid import PYRAMID_STRIDES
+from .check import warms_up
 from .loading import find_stock_config, load_config, read_config
 from .options import drop_pretrained
 
@@ -39,7 +40,7 @@ def adapt(config, arch: str = 'small_12_p16') -> str:
         ConfigError: There is no such config or arch, or XCiT cannot take the place of the model's backbone.
     """
     if arch not in arch_names():
-        raise ConfigError(f'there is no arch {arch}' + did_you_mean(arch, arch_names()))
+        raise ConfigError(f'there is no arch {arch}: choose one of {", ".join(arch_names())}')
     size, config = get_arch(arch), str(config)
     cfg = load_config(find_stock_config(config) if '::' in config else config, pretrained=False, findings='warn')
     scope, model = cfg.get('default_scope'), cfg.get('model') or {}
@@ -164,9 +165,10 @@ def _schedule(cfg, recipe, names):
         optimizer = dict(ours, lr=ours.lr * (images or batch) / batch)
         ratio = optimizer['lr'] / old.optimizer.lr  # the least rate is no factor
         steps = [dict(step, eta_min=step['eta_min'] * ratio) if step.get('eta_min') else step for step in steps]
-        if not any(word in type_name(step['type']) for word in ('Linear', 'Warmup') for step in steps):
+        if not any(map(warms_up, steps)):
             steps = [recipe.param_scheduler[0], *steps]  # the authors' warm-up
-        notes.append(f"Learning rates are the authors' for {images or batch} images a step")
+        own = ''.join(f', {key} {value:g}' for key, value in factors.items() if 'lr_mult' in key)
+        notes.append(f"Learning rates are the authors' for {images or batch} images a step{own}")
     if steps != before:
         changes['param_scheduler'] = steps
     return dict(changes, optim_wrapper=dict(wrapper, _delete_=True, optimizer=optimizer,

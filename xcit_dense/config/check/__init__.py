@@ -176,7 +176,7 @@ def _stretch(path, node, length):
     values = {key: round(node[key] * factor) for key in ('T_max', 'end') if node.get(key)}
     if steps:
         values['milestones'] = '"[' + ','.join(str(round(step * factor)) for step in steps) + ']"'
-    return 'stretch it with --cfg-options ' + ' '.join(f'{path}.{key}={value}' for key, value in values.items())
+    return 'fit it to the run with --cfg-options ' + ' '.join(f'{path}.{key}={value}' for key, value in values.items())
 
 
 def warm_up_of(cfg, epoch_length: int = None):
