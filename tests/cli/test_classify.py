@@ -100,7 +100,7 @@ def test_without_mmpretrain(weights, images, tmp_path):
     """Both tools that need no config, in processes that cannot import it."""
     (tmp_path / 'mmpretrain.py').write_text('raise ImportError("not there")')
     for tool, args, words in (('classify', ('--size', '32'), 'deep/c.png   70.0%  dog'),
-                              ('attention', ('--size', '32', '--out', 'maps'), 'in maps')):
+                              ('attention', ('--size', '32', '--out', 'maps'), 'maps: 3 pictures')):
         done = subprocess.run([sys.executable, '-m', 'xcit_dense', tool, weights, images, *args],
                               cwd=tmp_path, text=True, capture_output=True,
                               env=environment(PYTHONPATH=f'{tmp_path}:{environment()["PYTHONPATH"]}'))
