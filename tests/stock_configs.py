@@ -241,6 +241,7 @@ def record_operators():
 
 
 def _send(pipe, *words):
+    import xcit_dense  # noqa: F401 - registers models and operators
     warnings.simplefilter('ignore')
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     pipe.send(try_model(*words))
@@ -248,7 +249,8 @@ def _send(pipe, *words):
 
 def run(jobs, processes=2, limit=300):
     """Yield the key and the result of each job, a (framework, scope, model) by key, each in a process of its own."""
-    context, waiting, running = get_context('fork'), list(jobs.items()), {}
+    context, waiting, running = get_context('forkserver'), list(jobs.items()), {}  # autograd may have run here
+    context.set_forkserver_preload(['xcit_dense', 'mmdet', 'mmseg', 'stock_configs'])
     while waiting or running:
         while waiting and len(running) < processes:
             key, words = waiting.pop(0)
