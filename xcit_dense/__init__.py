@@ -25,19 +25,23 @@ def _stop_quietly(number, _):
     os._exit(128 + number)
 
 
-def stop_as_usual():
-    """Let Ctrl-C raise `KeyboardInterrupt` again, once a tool has loaded what it needs and may have to save.
+def _exit(number, _):
+    signal.signal(number, signal.SIG_IGN)  # a second one must not stop the clean-up
+    sys.exit(128 + number)
 
-    And SIGTERM `SystemExit`, so that what is half written is removed.
-    """
+
+def stop_as_usual():
+    """Let Ctrl-C raise `KeyboardInterrupt` again, and SIGTERM `SystemExit`, once a tool may have to save."""
     if signal.getsignal(signal.SIGINT) is _stop_quietly:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if _IS_TOOL and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    # one of several processes may wait in a collective for ever, where no handler runs: it ends at once
+    if _IS_TOOL and 'RANK' not in os.environ and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _exit)
 
 
 _IS_TOOL = _is_command_line()
-if _IS_TOOL:  # threads that wait spin for less long: beside another program, an iteration takes 1 s instead of 15
+# with OpenMP of GNU, threads that wait spin for less long: beside other programs an iteration takes 1 s instead of 15
+if _IS_TOOL and 'OMP_WAIT_POLICY' not in os.environ:
     os.environ.setdefault('GOMP_SPINCOUNT', '10000')
 if _IS_TOOL and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, _stop_quietly)  # until `xcit_dense.cli.common.run_tool` has imported everything

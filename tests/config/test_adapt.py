@@ -152,7 +152,7 @@ def test_an_arch_is_one_of_those():
 
 @pytest.mark.parametrize('name, words', (
     ('atss_r50_fpn_1x_coco', 'a config of mmdet, without XCiT: `python -m xcit_dense adapt mmdet::atss/atss_r50'),
-    ('mmgone::atss.py', 'there is no config atss.py in mmgone, which is not installed'),
+    ('mmgone::atss.py', 'there is no config atss.py in mmgone, which has no configs here'),
     ('mmdet::atss_r50_fpn_1x_coco', 'in mmdet; did you mean mmdet::atss/atss_r50_fpn_1x_coco.py?'),
     ('mmdet::bytetrack/bytetrack_yolox_x_8xb4-amp-80e_crowdhuman-mot17halftrain_test-mot17halfval.py',
      'ByteTrack has no model.backbone that XCiT could replace: adapt the config of its detector'),

@@ -132,6 +132,9 @@ def test_addresses():
     set_data_root(cfg, 's3://bucket/new/')
     assert cfg.train_dataloader.dataset.data_root == 's3://bucket/new/'
     assert cfg.val_evaluator.ann_file == 's3://bucket/new/b/c.json'
+    cfg.train_dataloader.dataset.update(data_root='data', backend_args=dict(backend='petrel'))
+    set_data_root(cfg, 'keys')
+    assert cfg.train_dataloader.dataset.data_root == 'keys'  # what a path_mapping of the backend replaces
 
 
 @pytest.mark.parametrize('way', WAYS)

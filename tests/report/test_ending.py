@@ -130,7 +130,7 @@ def test_a_validation_without_a_metric_has_a_line():
     runner = SimpleNamespace(_train_loop=SimpleNamespace(run=None), cfg=Config(), logger=SimpleNamespace(
         info=said.append))
     EndingHook().after_val_epoch(runner, {})
-    assert said == ['validation: no metric, as the model has found no object yet']
+    assert said == ['validation: no metric; a detector that finds nothing has none']
 
 
 def test_the_expected_end_counts_from_where_this_process_began(monkeypatch):

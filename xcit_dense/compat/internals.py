@@ -186,7 +186,7 @@ def find_base_configs(find):
 
 def stock_configs(package: str) -> tuple:
     """Return the folder of the configs of a framework, and their paths in it; none if it is not installed."""
-    spec = find_spec(package)
-    folder = Path(spec.origin if spec else package).parent / '.mim/configs'
+    spec = find_spec(package) if package else None
+    folder = Path(spec and spec.origin or package).parent / '.mim/configs'
     found = (path.relative_to(folder) for path in folder.rglob('*.py'))
     return folder, [path.as_posix() for path in found if '_base_' not in path.parts]

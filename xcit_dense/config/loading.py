@@ -224,7 +224,7 @@ def find_stock_config(name) -> Path:
     names = {path if '/' in rest else Path(path).name: path for path in known}
     raise ConfigError(f'there is no config {rest} in {package}' + did_you_mean(
         name, [f'{package}::{names[near]}' for near in nearest(rest, names)],
-        otherwise='' if known else ', which is not installed'))
+        otherwise='' if known else ', which has no configs here'))
 
 
 def _find_base(name):

@@ -11,7 +11,7 @@ from mmengine.device import get_device
 
 from .._utils.machine import can_use_bfloat16
 from .._utils.text import type_name
-from ..data.datasets import LOADERS, datasets, dicts_in
+from ..data.datasets import LOADERS, datasets, dicts_in, is_elsewhere
 from ..data.evaluators import evaluators, key_metric
 from ..data.pipelines import loads_like_training
 from ..errors import ConfigError, SetupError
@@ -28,7 +28,9 @@ def set_data_root(cfg: Config, data_root):
     """
     data_root = str(data_root)
     if '://' not in data_root:
-        data_root = str(Path(data_root).expanduser().absolute())
+        data_root = str(Path(data_root).expanduser())
+        if not any(map(is_elsewhere, datasets(cfg, LOADERS))):  # there it is a key of the store
+            data_root = os.path.abspath(data_root)
     old_roots = set()
     for dataset in datasets(cfg, LOADERS):
         if dataset.get('data_root'):

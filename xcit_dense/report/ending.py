@@ -43,7 +43,7 @@ class EndingHook(Hook):
         value = (metrics or {}).get(self._key)
         if not hasattr(loop, 'run') or not isinstance(value, Real):  # only a validation; a user's metric
             if metrics == {} and is_first_process():
-                runner.logger.info('validation: no metric, as the model has found no object yet')
+                runner.logger.info('validation: no metric; a detector that finds nothing has none')
             return
         value, seen = float(value), runner.message_hub.runtime_info.get(VALIDATIONS, [])
         step = runner.epoch if isinstance(loop, EpochBasedTrainLoop) else runner.iter

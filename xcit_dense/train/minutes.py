@@ -86,7 +86,7 @@ def set_minutes(cfg, minutes: float, started: float, given=()):
     if whole:
         length -= length % epoch
     least = max(_ITERATIONS, epoch * whole)
-    measured = ', '.join(f'{seconds:.{2 if seconds < 9.5 else 3}g} s a{name}' for seconds, name in (
+    measured = ', '.join(f'{seconds:{".2g" if seconds < 9.5 else ",.0f"}} s a{name}' for seconds, name in (
         (costs.iteration, 'n iteration'), (costs.validation, ' validation'), (costs.save, ' save')))
     if length < least:
         needed = math.ceil((elapsed + least * costs.iteration + each) / 6) / 10
