@@ -8,10 +8,11 @@ from mmpretrain.registry import MODELS
 from .data.unlabelled import MultiCrop, UnlabelledImages
 from .ssl.dino import DINO, DINOHead
 from .ssl.dino_hooks import CollapseHook, DINOHook
+from .ssl.distillation import DistilledClassifier, TeacherHook
 from .ssl.probes import KNNHead, KNNHook
 
-__all__ = ['CollapseHook', 'DINO', 'DINOHead', 'DINOHook', 'KNNHead', 'KNNHook', 'LogitsHead', 'MultiCrop',
-           'UnlabelledImages']
+__all__ = ['CollapseHook', 'DINO', 'DINOHead', 'DINOHook', 'DistilledClassifier', 'KNNHead', 'KNNHook', 'LogitsHead',
+           'MultiCrop', 'TeacherHook', 'UnlabelledImages']
 
 
 @MODELS.register_module()

@@ -59,6 +59,8 @@ def main(argv=None):
                         'better one')
     parser.add_argument('--val-loss', action='store_true', help='also measure every loss on the validation data, in '
                         'the log and the curves; a validation takes about twice as long')
+    parser.add_argument('--save-teacher', action='store_true', help='distillation: write the teacher into the '
+                        'checkpoints too, next to the student')
     parser.add_argument('--log', nargs='+', choices=('tensorboard', 'wandb', 'mlflow'), default=[], metavar='NAME',
                         help='also log to tensorboard, wandb or mlflow (several allowed): losses, metrics, learning '
                         'rate, config, and pictures of some validation images with predictions')
@@ -84,6 +86,7 @@ def _run(args):
     from ..data.classes import take_classes
     from ..data.datasets import check_data
     from ..report.hooks import close_loggers
+    from ..ssl.teacher import check_teacher
     from ..train.minutes import set_minutes
     from ..train.resuming import find_resumed, source_of
     from ..train.runner import build_runner
@@ -101,6 +104,9 @@ def _run(args):
         cfg.resume = args.resume  # and load_from stays that of the training, for its config in the work dir
     if is_first_process(args.launcher):
         check_work_dir(cfg, args.overwrite)
+    if args.save_teacher:
+        options.set_save_teacher(cfg)
+    check_teacher(cfg, resumed=bool(args.resume))
     check_data(cfg, ('train_dataloader', 'val_dataloader'), args.data_findings)
     check_before_training(cfg, args.data_findings)
     take_classes(cfg, on_findings=args.data_findings)

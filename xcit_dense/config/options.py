@@ -85,6 +85,19 @@ def add_hook(cfg: Config, kind, **options):
     cfg.custom_hooks = [*others, dict(type=kind, **options)]
 
 
+def set_save_teacher(cfg: Config):
+    """Write the teacher of a distillation into the checkpoints too, as ``--save-teacher`` asks.
+
+    Raises:
+        ConfigError: The config trains without a teacher.
+    """
+    hooks = [hook for hook in cfg.get('custom_hooks') or () if type_name(hook.get('type')) == 'TeacherHook']
+    if not hooks:
+        raise ConfigError('--save-teacher is for a config with a teacher, such as xcit_s12_p16_imagenet_dist; this one '
+                          'has no TeacherHook in custom_hooks')
+    hooks[0]['save'] = True
+
+
 def check_loggers(names):
     """Check that the packages of some loggers, which have the same names, are installed.
 

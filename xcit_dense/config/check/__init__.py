@@ -17,7 +17,8 @@ __all__ = ['WARM_UP', 'Hint', 'check_config', 'check_hooks', 'check_paramwise', 
            'find_new_keys', 'find_numbers', 'schedulers', 'shortened', 'tell', 'warm_up_of', 'warms_up']
 
 #: The hook that a model needs, what it does, and a config that has it.
-_HOOKS = dict(DINO=('DINOHook', 'move the teacher', '_base_/schedules/adamw_dino_300e.py'))
+_HOOKS = dict(DINO=('DINOHook', 'move the teacher', '_base_/schedules/adamw_dino_300e.py'),
+              DistilledClassifier=('TeacherHook', 'load the teacher', '_base_/xcit_imagenet_dist.py'))
 #: Minimum values by path; an int if the value must be a whole number.
 _LEAST = {
     **{f'{loader}.batch_size': 1 for loader in LOADERS}, **{f'{loader}.num_workers': 0 for loader in LOADERS},

@@ -1,0 +1,315 @@
+"""Trainings with a teacher: what the loss is, what stays unchanged, exact resume, and the tools."""
+import math
+import re
+import shutil
+import signal
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.registry import MODELS, init_default_scope
+from mmpretrain.models import ImageClassifier
+from mmpretrain.structures import DataSample
+
+from helpers.models import assert_equal
+from helpers.paths import TINY_CLS_CONFIG
+from helpers.runs import At, assert_same_run, stop_after, train
+from helpers.tools import run_tool
+from xcit_dense.errors import CheckpointError
+from xcit_dense.ssl.distillation import distillation_loss
+from xcit_dense.ssl.teacher import load_teacher
+from xcit_dense.train import AverageHook
+from xcit_dense.weights import best_checkpoint, newest_checkpoint, read_checkpoint
+
+pytestmark = pytest.mark.filterwarnings('ignore')
+STUDENT = [[1.5, -0.25, 0.75], [0.5, 2., -1.]]
+TEACHER = [[-1., 3., 0.5], [2.5, 0.25, 2.25]]
+
+
+def softmax(values, temperature=1.):
+    powers = [math.exp(value / temperature) for value in values]
+    return [power / sum(powers) for power in powers]
+
+
+def test_the_hard_loss_by_hand():
+    """The cross-entropy with the classes 1 and 0."""
+    wanted = -(math.log(softmax(STUDENT[0])[1]) + math.log(softmax(STUDENT[1])[0])) / 2
+    got = distillation_loss('hard', torch.tensor(STUDENT), torch.tensor(TEACHER))
+    assert got.item() == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.parametrize('temperature', (1., 3.))
+def test_the_soft_loss_by_hand(temperature):
+    """The divergence summed over images and classes, times the squared temperature, by the number of logits."""
+    total = 0.
+    for ours, theirs in zip(STUDENT, TEACHER, strict=True):
+        pairs = zip(softmax(ours, temperature), softmax(theirs, temperature), strict=True)
+        total += sum(q * (math.log(q) - math.log(p)) for p, q in pairs)
+    got = distillation_loss('soft', torch.tensor(STUDENT), torch.tensor(TEACHER), temperature)
+    assert got.item() == pytest.approx(total * temperature**2 / 6, rel=1e-5)
+    halves = [torch.tensor(logits).bfloat16() for logits in (STUDENT, TEACHER)]  # computed in float32
+    wholes = [logits.float() for logits in halves]
+    assert torch.equal(distillation_loss('soft', *halves, 3.), distillation_loss('soft', *wholes, 3.))
+
+
+@pytest.fixture
+def model(distilled, teacher_file, tmp_path):
+    """A function that returns a model with its teacher."""
+
+    def build(**options):
+        cfg = distilled(tmp_path, model=options)
+        init_default_scope('mmpretrain')
+        built = MODELS.build(cfg.model)
+        teacher, _ = built.teacher_options.build(3, built.data_preprocessor)
+        load_teacher(teacher, teacher_file, 3)
+        built.teacher.module = teacher.eval().requires_grad_(False)
+        return built
+
+    return build
+
+
+def batch():
+    samples = [DataSample().set_gt_label(label) for label in (0, 1, 2, 1)]
+    return dict(inputs=torch.randint(0, 256, (4, 3, 32, 32)).float(), data_samples=samples)
+
+
+@pytest.mark.parametrize('options', (
+    dict(alpha=0.25), dict(alpha=0.75, distillation='soft', temperature=3.), dict(alpha=0.), dict(alpha=1.)))
+def test_the_two_losses_are_weighted(options, model):
+    """And the teacher sees the mixed images of the student."""
+    built, seen, given = model(**options).eval(), [], batch()
+    data = built.data_preprocessor(given, training=True)
+    assert not torch.equal(data['inputs'], built.data_preprocessor(given)['inputs'])
+    built.teacher.module.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    got = built.loss(**data)
+    assert seen[0] is data['inputs']
+    logits, target = built(data['inputs']), built.teacher.module(data['inputs'])
+    ordinary = ImageClassifier.loss(built, **data)['loss']
+    apart = distillation_loss('soft' if 'distillation' in options else 'hard', logits, target, 3.)
+    assert set(got) == {'loss_cls', 'loss_distill'}
+    assert got['loss_cls'].item() == pytest.approx((1 - options['alpha']) * ordinary.item(), rel=1e-6)
+    assert got['loss_distill'].item() == pytest.approx(options['alpha'] * apart.item(), rel=1e-6)
+
+
+def test_the_teacher_is_frozen_and_no_part_of_the_student(model):
+    """In mixed precision it computes in the half type."""
+    built, types = model().train(), []
+    data = built.data_preprocessor(batch(), training=True)
+    built.teacher.module.model.fc.register_forward_hook(lambda module, args, out: types.append(out.dtype))
+    with torch.autocast('cpu', torch.bfloat16):
+        sum(built.loss(**data).values()).backward()
+    assert types == [torch.bfloat16]
+    assert not built.teacher.module.model.training and all(p.grad is None for p in built.teacher.module.parameters())
+    assert all(p.grad is not None for p in built.parameters())
+    assert all(name.startswith('backbone.') for name in built.state_dict())
+
+
+def test_a_teacher_without_weight_changes_nothing(distilled, tmp_path):
+    """Neither random numbers nor anything else of the student's training; not saved unless asked for."""
+    cfg = distilled(tmp_path / 'a', save=False, model=dict(alpha=0.), **{'train_cfg.max_epochs': 1})
+    got = train(cfg)
+    cfg.model = {key: value for key, value in cfg.model.items() if key not in ('teacher', 'alpha')}
+    cfg.merge_from_dict({'model.type': 'ImageClassifier', 'work_dir': str(tmp_path / 'b')})
+    cfg.custom_hooks = cfg.custom_hooks[1:]
+    wanted = train(cfg)
+    assert_equal(got['state_dict'], wanted['state_dict'])
+    assert_equal(got['ema_state_dict'], wanted['ema_state_dict'])
+    assert got.keys() - wanted.keys() == {'teacher_digest'}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('save', (True, False))
+def test_stopped_and_resumed_is_the_same_to_the_last_bit(save, distilled, teacher_file, tmp_path):
+    """Student, average and teacher; where the teacher is saved, its file may be gone, otherwise it must be the same."""
+    found = []
+
+    def look(runner):
+        average = next(hook for hook in runner.hooks if isinstance(hook, AverageHook)).ema_model
+        found.append((average.module.teacher.module, runner.model.teacher.module, average.module is runner.model))
+
+    wanted = train(distilled(tmp_path / 'whole', save=save), At(2, look))
+    assert wanted['meta']['iter'] == 6 and wanted['ema_state_dict']['steps'] == 6 and ('teacher' in wanted) == save
+    assert not [name for part in ('state_dict', 'ema_state_dict') for name in wanted[part] if 'teacher' in name]
+    (theirs, ours, same), = found  # the average has none of its own
+    assert ours is not None and theirs is ours and not same
+    cfg = distilled(tmp_path / 'run', workers=2, save=save)
+    file = shutil.copy(cfg.model.teacher.checkpoint, tmp_path / 'teacher.pth')
+    cfg.model.teacher.checkpoint = str(file)
+    stop_after(4, cfg)
+    if save:
+        file.unlink()
+    cfg.randomness = dict(seed=None)  # it is the checkpoint's
+    got = train(cfg, resume=True)
+    assert_same_run(got, wanted)
+    if save:
+        assert_equal(got['teacher'], torch.load(teacher_file)['model'])
+        cfg.model.teacher.name = 'test_vit'
+        words = r'the teacher in .*epoch_2\.pth does not fit'
+    else:
+        content = torch.load(teacher_file)
+        content['model']['fc.bias'] += 1
+        torch.save(content, file)
+        words = r'teacher\.pth is not the teacher that the resumed run began with'
+    with pytest.raises(CheckpointError, match=words):  # not a silent change
+        train(cfg, resume=True)
+
+
+#: Nothing is drawn at random, and the loss of a batch is the mean of those of its parts.
+CONFIG = """_base_ = '{base}'
+custom_imports = dict(imports=['xcit_dense', 'xcit_dense.for_mmpretrain', 'helpers.rank_dump'])
+randomness = dict(seed=1)
+model = dict(
+    type='DistilledClassifier',
+    teacher=dict(library='timm', name='test_resnet', checkpoint='{teacher}', image_size=32),
+    backbone=dict(drop_path_rate=0.),
+    train_cfg=dict(_delete_=True))
+train_dataloader = dict(
+    sampler=dict(_delete_=True, type='DefaultSampler'), dataset=dict(pipeline=_base_.test_pipeline), batch_size={batch})
+optim_wrapper = dict(
+    optimizer=dict(_delete_=True, type='SGD', lr=0.1, weight_decay=0.01),
+    clip_grad=dict(max_norm=5.),
+    paramwise_cfg=None)
+val_cfg = None
+val_dataloader = None
+val_evaluator = None
+custom_hooks = [dict(type='TeacherHook'), dict(type='RankDumpHook'), dict(type='EvalNormsHook'), {hooks}]
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_learn_what_one_does_with_the_joined_batch(two_processes, class_folders, teacher_file, tmp_path):
+    """And it resumes exactly."""
+
+    def run(name, processes, *options, hooks='', check=True):
+        config = tmp_path / f'{name}.py'
+        config.write_text(CONFIG.format(base=TINY_CLS_CONFIG, teacher=teacher_file, batch=4 // processes, hooks=hooks))
+        tool = run_tool if processes == 1 else two_processes.run_tool
+        return tool('train.py', config, '--data-root', class_folders, '--work-dir', tmp_path / name, '--save-teacher',
+                    *options, check=check)
+
+    run('two', 2)
+    run('one', 1)
+    first, second, whole = (torch.load(tmp_path / name) for name in ('two/rank0.pt', 'two/rank1.pt', 'one/rank0.pt'))
+    assert len(whole['losses']) == 6 and first['losses'] != second['losses']
+    for loss, a, b in zip(whole['losses'], first['losses'], second['losses'], strict=True):
+        assert (a + b) / 2 == pytest.approx(loss, rel=1e-5)
+    stop = "dict(type='SignalHook', rank=1, iteration=3, number='SIGTERM')"
+    for done in run('run', 2, hooks=stop, check=False):
+        assert done.returncode == 128 + signal.SIGTERM
+    done, _ = run('run', 2, '--resume')
+    assert re.search(r'teacher: .* from the teacher in .*iter_3\.pth', done.stdout)
+    wanted, resumed = (read_checkpoint(newest_checkpoint(tmp_path / name)) for name in ('two', 'run'))
+    assert_equal(wanted['teacher'], torch.load(teacher_file)['model'])
+    assert_same_run(resumed, wanted)
+
+
+def write_config(path, teacher, more=''):
+    """Write what a user writes."""
+    path.write_text(f"""_base_ = '{TINY_CLS_CONFIG}'
+model = dict(
+    type='DistilledClassifier',
+    teacher=dict(library='xcit_dense', name='{TINY_CLS_CONFIG}', checkpoint='{teacher}'))
+custom_hooks = [dict(type='TeacherHook')]
+{more}""")
+    return path
+
+
+@pytest.fixture(scope='module')
+def run_of_teacher(class_folders, tmp_path_factory):
+    """Work dir of the teacher."""
+    work_dir = tmp_path_factory.mktemp('teacher')
+    run_tool('train.py', TINY_CLS_CONFIG, '--data-root', class_folders, '--work-dir', work_dir, '--cfg-options',
+             'classes_from_data=True', 'train_cfg.max_epochs=1')
+    return work_dir
+
+
+@pytest.fixture(scope='module')
+def run(run_of_teacher, class_folders, tmp_path_factory):
+    """Config, work dir and output of a soft distillation without pretrained weights."""
+    folder = tmp_path_factory.mktemp('student')
+    config = write_config(folder / 'distilled.py', run_of_teacher, more='classes_from_data = True\n')
+    done = run_tool('train.py', config, '--data-root', class_folders, '--work-dir', folder / 'run', '--no-pretrained',
+                    '--val-loss', '--save-teacher', '--cfg-options', 'model.distillation=soft', 'model.temperature=2')
+    return config, folder / 'run', done.stdout
+
+
+def test_what_a_training_says(run, run_of_teacher):
+    _, work_dir, said = run
+    file = best_checkpoint(run_of_teacher)
+    assert re.search(rf'teacher: .*{TINY_CLS_CONFIG.name} of xcit_dense, [\d,]+ parameters, images of 32 pixels, from '
+                     f'{file}', said)
+    assert re.search(r'Epoch\(train\).*loss_cls: .*loss_distill: ', said) and 'val/loss_distill: ' in said
+    assert 'weights          all random' in said  # of the student
+    checkpoint = read_checkpoint(newest_checkpoint(work_dir))
+    assert_equal(checkpoint['teacher'], read_checkpoint(file)['state_dict'])
+    torch.load(newest_checkpoint(work_dir), weights_only=True)
+
+
+def test_student_and_teacher_are_ordinary_classifiers(run, run_of_teacher, class_folders, tmp_path, call_tool):
+    """The student by its work dir or taken out, with either config; the teacher taken out of the run's file."""
+    config, work_dir, _ = run
+    for which in ('student', 'teacher'):
+        run_tool('convert_checkpoint.py', work_dir, tmp_path / f'{which}.pth', '--to', 'official', '--which', which)
+
+    def accuracy(*model):
+        done = run_tool('test.py', *model, '--data-root', class_folders, '--work-dir', tmp_path,
+                        *([] if len(model) == 1 else ['--cfg-options', 'classes_from_data=False']))
+        found = re.findall(r'accuracy/top\d: ([\d.]+)', done.stdout)
+        assert len(found) == 2
+        return found
+
+    assert accuracy(work_dir) == accuracy(config, tmp_path / 'student.pth') == accuracy(
+        TINY_CLS_CONFIG, tmp_path / 'student.pth')
+    assert accuracy(run_of_teacher) == accuracy(TINY_CLS_CONFIG, tmp_path / 'teacher.pth')
+    assert_equal(read_checkpoint(tmp_path / 'teacher.pth')['model'], {
+        name.removeprefix('backbone.'): value
+        for name, value in read_checkpoint(best_checkpoint(run_of_teacher))['state_dict'].items()})
+    code, output = call_tool('classify.py', work_dir, class_folders / 'val', '--out', tmp_path / 'a.json')
+    assert code == 0 and '3 classes (names: the checkpoint)' in output
+
+
+def test_a_student_starts_from_other_weights_not_from_a_teacher(run, class_folders, tmp_path):
+    config, work_dir, _ = run
+    checkpoint = read_checkpoint(newest_checkpoint(work_dir))
+    checkpoint['teacher'] = {name: value + 1 for name, value in checkpoint['teacher'].items()}
+    checkpoint['meta']['dataset_meta']['classes'] = ('blue', 'green', 'pink')
+    torch.save(checkpoint, tmp_path / 'other.pth')
+    said = run_tool('train.py', config, '--data-root', class_folders, '--work-dir', tmp_path / 'run', '--epochs', 1,
+                    '--init-from', tmp_path / 'other.pth').stdout
+    assert re.search(r'backbone\.head\.weight: rows of blue, green are taken .*red start fresh', said), said[-6000:]
+    assert re.search(r'teacher: .* from .*teacher.*epoch_1\.pth', said)
+
+
+@pytest.mark.parametrize(('changes', 'words'), (
+    ({'model.distillation': 'harder'}, ('distillation must be hard or soft', )),
+    ({'model.alpha': 1.5}, ('alpha, ', 'from 0 to 1')),
+    ({'model.temperature': 0}, ('temperature', 'above 0')),
+    ({'model.teacher.library': 'tim'}, ('teacher.library', 'did you mean timm?')),
+    ({'model.teacher.chekpoint': 'x'}, ('Teacher', "'chekpoint'")),
+    ({'model.teacher.image_size': 0}, ('teacher.image_size must be 1 or more', )),
+    ({'custom_hooks': []}, ('nothing would load the teacher', "dict(type='TeacherHook')", 'replaces that of its base')),
+    ({'model.teacher.name': 'xcit_m24_p16_custm'}, ('did you mean xcit_m24_p16_custom', )),
+    ({'model.backbone.num_classes': 5, 'model.data_preprocessor.num_classes': 5}, (
+        'teacher.pth', 'needs the 5 classes of the student')),
+    ({'model.teacher.checkpoint': 'gone.pth'}, ('there is no file', 'gone.pth'))))
+def test_mistakes_are_found_before_the_data_is_read(changes, words, run_of_teacher, tmp_path, call_tool):
+    state = read_checkpoint(best_checkpoint(run_of_teacher))['state_dict']
+    torch.save(state, tmp_path / 'teacher.pth')
+    cfg = Config.fromfile(write_config(tmp_path / 'config.py', tmp_path / 'teacher.pth'), import_custom_modules=False)
+    cfg.merge_from_dict(changes)
+    cfg.dump(tmp_path / 'changed.py')
+    code, message = call_tool('train.py', tmp_path / 'changed.py', '--work-dir', tmp_path / 'run')  # there is no data
+    assert code == 1 and all(word in message for word in words), message
+    assert not (tmp_path / 'run').exists()
+
+
+def test_a_teacher_of_other_classes_than_those_of_the_data(run_of_teacher, class_folders, tmp_path, call_tool):
+    """Where the config takes its classes from the data; a config without a teacher has none to save."""
+    config = write_config(tmp_path / 'config.py', run_of_teacher, 'classes_from_data = True')
+    root = shutil.copytree(class_folders, tmp_path / 'data')
+    for part in ('train', 'val'):
+        (root / part / 'red').rename(root / part / 'pink')
+    code, message = call_tool('train.py', config, '--data-root', root, '--work-dir', tmp_path / 'run')
+    assert code == 1 and "class 1 is 'green', not 'pink'" in message or "without 'pink' and with 'red'" in message
+    code, message = call_tool('train.py', TINY_CLS_CONFIG, '--save-teacher', '--work-dir', tmp_path / 'run')
+    assert code == 1 and '--save-teacher is for a config with a teacher' in message

@@ -1,0 +1,277 @@
+"""The teacher of a distillation: which model of which library, its weights, and the images that it sees."""
+import hashlib
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from .._utils.text import did_you_mean, first_line, type_name
+from ..config.loading import get_config, read_config
+from ..config.testing import find_resolution
+from ..data.class_folders import same_classes
+from ..data.classes import classes_of_data, difference_of, heads_of_classes, known_classes, outputs_of
+from ..data.datasets import LOADERS, datasets
+from ..errors import CheckpointError, ConfigError, DataError, SetupError
+from ..weights import fetch, load_model, read_checkpoint
+from ..weights.zoo import PREFIX, WEIGHTS
+
+_HUB = 'https://huggingface.co/{}/resolve/main/model.safetensors'  # where timm keeps its weights
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a library knows of a model.
+
+    Attributes:
+        preprocessor: A ``ClsDataPreprocessor`` of mmpretrain that normalises as in the training of the model.
+        size: Side of its images in pixels, or None if it is unknown.
+        weights: Where its published weights are, or None.
+    """
+    preprocessor: nn.Module
+    size: int | None
+    weights: str | None
+
+
+def _of_timm(name, num_classes):
+    """Return a model of timm by its name, such as ``regnety_160.deit_in1k``, and what timm knows of it."""
+    import timm
+    model = timm.create_model(name, num_classes=num_classes)
+    cfg, hub = model.pretrained_cfg, model.pretrained_cfg.get('hf_hub_id')
+    return model, Known(_rgb(cfg['mean'], cfg['std']), cfg['input_size'][-1], cfg.get('url') or hub and _HUB.format(hub))
+
+
+def _of_torchvision(name, num_classes):
+    """Return a model of torchvision by its name, such as ``regnet_y_16gf`` or ``regnet_y_16gf.IMAGENET1K_V1``."""
+    from torchvision import models
+    name, _, tag = name.partition('.')
+    names = models.list_models(models)  # others return boxes or maps, and fetch weights
+    if name not in names:
+        raise ValueError(f'torchvision has no classifier of this name{did_you_mean(name, names)}')
+    published = models.get_model_weights(name)
+    if tag and tag not in published.__members__:
+        raise ValueError(f'{name} has no weights {tag}, only {", ".join(published.__members__)}')
+    weights = published[tag] if tag else published.DEFAULT
+    images = weights.transforms()
+    return models.get_model(name, weights=None, num_classes=num_classes), Known(
+        _rgb(images.mean, images.std), images.crop_size[0], weights.url)
+
+
+def _of_mmpretrain(name, num_classes):
+    """Return a classifier of mmpretrain by its name, such as ``resnet50_8xb32_in1k``, or by a config."""
+    from mmpretrain.apis import ModelHub
+    if name.endswith('.py'):
+        return _of_config(read_config(name), num_classes)
+    found = ModelHub.get(name)
+    return _of_config(found.config, num_classes, found.weights)
+
+
+def _of_xcit(name, num_classes):
+    """Return an XCiT by the name of its weights, such as ``xcit://small_24_p8_224``, or of its config."""
+    short = name.removeprefix(PREFIX)
+    if short not in WEIGHTS or name.endswith('.py'):
+        return _of_config(get_config(name, pretrained=False), num_classes)
+    cfg = get_config('xcit_s12_p16_imagenet', pretrained=False)  # the others differ only in arch
+    cfg.model.backbone.arch = WEIGHTS[short].arch
+    model, known = _of_config(cfg, num_classes, PREFIX + short)
+    return model, Known(known.preprocessor, 384 if '_384' in short else known.size, known.weights)
+
+
+def _of_config(cfg, num_classes, weights=None):
+    from mmpretrain.apis import get_model
+    from mmpretrain.models import BaseClassifier
+    tested = datasets(cfg, LOADERS[2:])
+    size = find_resolution(tested[0])[0] if tested else None
+    cfg.pop('test_dataloader', None)  # mmpretrain would look for classes in it
+    for head in heads_of_classes(cfg.model):
+        head['num_classes'] = num_classes
+    model = get_model(cfg)
+    if not isinstance(model, BaseClassifier):
+        raise ValueError('it is not a classifier. Name one, as it gives the student scores of classes')
+    return model, Known(model.data_preprocessor, size, weights)
+
+
+def _rgb(mean, std):
+    """Return a preprocessor for a mean and a standard deviation of red, green and blue from 0 to 1."""
+    from mmpretrain.models import ClsDataPreprocessor
+    return ClsDataPreprocessor(*([255 * value for value in values] for values in (mean, std)), to_rgb=True)
+
+
+#: Where teachers are from: functions from a name and a number of classes to a model, and what is known of it.
+LIBRARIES = dict(timm=_of_timm, torchvision=_of_torchvision, mmpretrain=_of_mmpretrain, xcit_dense=_of_xcit)
+
+
+class Teacher(nn.Module):
+    """A classifier that takes images normalised for the student.
+
+    Args:
+        model: The classifier, from images to logits.
+        wanted: The ``ClsDataPreprocessor`` of the model.
+        given: That of the student.
+        size: Side of the images of the model, to which other ones are resized; None for none.
+
+    Raises:
+        ConfigError: The images of the student have other channels.
+    """
+
+    def __init__(self, model: nn.Module, wanted, given, size: int = None):
+        super().__init__()
+        self.model, self.size = model, size
+        mean, std = _mean_and_std(wanted)
+        self._flips = wanted.to_rgb != given.to_rgb and len(mean) == 3
+        ours, scale = (values.flip(0) if self._flips else values for values in _mean_and_std(given))
+        if len(ours) != len(mean):
+            raise ConfigError(f'model.teacher: the images of the student have {len(ours)} channels, those of the '
+                              f'teacher {len(mean)}')
+        self.register_buffer('scale', scale / std, persistent=False)
+        self.register_buffer('shift', (ours - mean) / std, persistent=False)
+
+    def forward(self, images):
+        """Return logits (B, classes) of images (B, channels, H, W)."""
+        images = (images.flip(1) if self._flips else images) * self.scale + self.shift
+        if self.size and images.shape[-2:] != (self.size, self.size):
+            images = F.interpolate(images, (self.size, self.size), mode='bicubic', antialias=True)
+        return self.model(images)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of names and values of the model."""
+        found = hashlib.sha256()
+        for name, value in self.model.state_dict().items():
+            found.update(name.encode())
+            found.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+        return found.hexdigest()
+
+
+def _mean_and_std(preprocessor):
+    """Return what a ``ClsDataPreprocessor`` normalises with, for values from 0 to 255: two tensors (channels, 1, 1)."""
+    if getattr(preprocessor, 'mean', None) is None:
+        return torch.zeros(3, 1, 1), torch.ones(3, 1, 1)
+    return preprocessor.mean, preprocessor.std
+
+
+@dataclass(frozen=True)
+class TeacherOptions:
+    """``model.teacher`` of a config.
+
+    Args:
+        library: timm, torchvision, mmpretrain or xcit_dense.
+        name: Name of a model there; for mmpretrain and xcit_dense also of a config; for xcit_dense also of published
+            weights, ``xcit://NAME``.
+        checkpoint: Its weights, as for `xcit_dense.weights.read_checkpoint`. By default the weights that the library
+            publishes for the name; for configs there are none.
+        image_size: Side of its images in pixels, to which those of the student are resized. By default the size that
+            the library trained or tested the model at.
+
+    Raises:
+        ValueError: There is no such library, or the size is below 1.
+    """
+    library: str
+    name: str
+    checkpoint: str | None = None
+    image_size: int | None = None
+
+    def __post_init__(self):
+        if self.library not in LIBRARIES:
+            raise ValueError(f'teacher.library must be {", ".join(LIBRARIES)}, got {self.library!r}'
+                             + did_you_mean(self.library, LIBRARIES))
+        if self.image_size is not None and not (isinstance(self.image_size, int) and self.image_size > 0):
+            raise ValueError(f'teacher.image_size must be 1 or more pixels, got {self.image_size!r}')
+
+    def build(self, num_classes: int, student):
+        """Return a `Teacher` without its weights, and where these are.
+
+        Args:
+            num_classes: Number of classes of the student.
+            student: Its ``ClsDataPreprocessor``.
+
+        Raises:
+            ConfigError: There is no such classifier, or nothing says where its weights are.
+            SetupError: The library is not installed.
+        """
+        try:
+            model, known = LIBRARIES[self.library](self.name, num_classes)
+        except ImportError as error:
+            raise SetupError(f'model.teacher: {self} needs {self.library}, which cannot be imported ({error}): pip '
+                             f'install {self.library}') from error
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:  # of the libraries
+            raise ConfigError(f'model.teacher.name: {self} cannot be built: {error}') from error
+        source = self.checkpoint or known.weights
+        if not source:
+            raise ConfigError(f'model.teacher.checkpoint is missing: give the file of the weights of {self}')
+        return Teacher(model, known.preprocessor, student, self.image_size or known.size), str(source)
+
+    def __str__(self):
+        return f'{self.name} of {self.library}'
+
+
+def check_teacher(cfg, resumed: bool = False):
+    """Check that a training can have its teacher, before anything that takes long; other configs are left alone.
+
+    The teacher's file is fetched now, as a download may fail, and loaded once for the classes of the student.
+
+    Args:
+        cfg: The config.
+        resumed: Whether the run continues, and its checkpoints may hold the teacher.
+
+    Raises:
+        CheckpointError: There is no such file, or it is for another model or number of classes.
+        ConfigError: The config names no model that exists.
+        DataError: The teacher has other classes; or those of the data cannot be read.
+        SetupError: The library of the teacher is not installed.
+    """
+    model = cfg.get('model') or {}
+    if type_name(model.get('type')) != 'DistilledClassifier':
+        return
+    from mmpretrain.registry import MODELS
+    options = TeacherOptions(**model['teacher'])
+    student = MODELS.build(dict(type='ClsDataPreprocessor') | (cfg.get('data_preprocessor') or {})
+                           | (model.get('data_preprocessor') or {}))
+    teacher, source = options.build(outputs_of(model) or 1000, student)
+    if resumed and saves_teacher(cfg):
+        return
+    path, classes = fetch(source), ()
+    if cfg.get('classes_from_data'):
+        classes = classes_of_data(datasets(cfg, LOADERS[:1])[0])['classes']
+        teacher, _ = options.build(len(classes), student)
+    load_teacher(teacher, path, outputs_of(model) if not classes else len(classes), classes)
+
+
+def saves_teacher(cfg) -> bool:
+    """Whether the checkpoints of a config hold the teacher."""
+    return any(type_name(hook.get('type')) == 'TeacherHook' and hook.get('save') for hook in
+               cfg.get('custom_hooks') or ())
+
+
+def load_teacher(teacher: Teacher, path, num_classes: int, classes=()):
+    """Load the weights of a teacher strictly from its file, and try it on an image.
+
+    Args:
+        teacher: The teacher, built for the classes of the student.
+        path: The file.
+        num_classes: How many classes these are.
+        classes: Their names, if known.
+
+    Raises:
+        CheckpointError: The file does not fit the model, such as that of a teacher with more classes.
+        ConfigError: The model cannot take images of its size.
+        DataError: The file is of a teacher with other classes.
+    """
+    checkpoint = read_checkpoint(path)
+    names = known_classes(checkpoint, path)
+    if names and classes and not same_classes(names, classes):
+        difference = difference_of(names, tuple(classes))
+        raise DataError(f'model.teacher.checkpoint: {path} has other classes than the training data, or in '
+                        f'another order: {difference}. Use a teacher of the same classes in the same order')
+    try:
+        load_model(teacher.model, checkpoint, path)
+    except CheckpointError as error:
+        raise CheckpointError(f'model.teacher.checkpoint: {error}. The teacher needs the {num_classes:,} classes of '
+                              'the student') from error
+    if teacher.size:
+        try:
+            with torch.no_grad():
+                teacher.eval()(torch.zeros(1, len(teacher.scale), teacher.size, teacher.size))
+        except (AssertionError, RuntimeError, ValueError) as error:  # of the libraries, for models of a fixed size
+            raise ConfigError(f'model.teacher.image_size: the teacher cannot take images of {teacher.size} pixels: '
+                              f'{first_line(error)}') from error
