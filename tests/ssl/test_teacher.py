@@ -146,7 +146,8 @@ def test_no_such_classifier():
     for library, name, word in (
             ('timm', 'regnety160', 'Unknown model'), ('timm', 'test_resnet.deit_in1', 'Invalid pretrained tag'),
             ('torchvision', 'resnet51', 'did you mean resnet50'),
-            ('torchvision', 'fcn_resnet50', 'no classifier of this name'), ('torchvision', 'resnet18.V9', 'no weights V9, only IMAGENET1K_V1'),
+            ('torchvision', 'fcn_resnet50', 'no classifier of this name'),
+            ('torchvision', 'resnet18.V9', 'no weights V9, only IMAGENET1K_V1'),
             ('mmpretrain', 'resnet18_8xb32_in1', 'Failed to find model'),
             ('xcit_dense', 'xcit_m24_p16_custm', 'did you mean xcit_m24_p16_custom'),
             ('xcit_dense', 'maskrcnn_xcit_n12_p16_small', 'MaskRCNN is not in the mmpretrain::model registry'),

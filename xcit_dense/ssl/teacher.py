@@ -38,7 +38,8 @@ def _of_timm(name, num_classes):
     import timm
     model = timm.create_model(name, num_classes=num_classes)
     cfg, hub = model.pretrained_cfg, model.pretrained_cfg.get('hf_hub_id')
-    return model, Known(_rgb(cfg['mean'], cfg['std']), cfg['input_size'][-1], cfg.get('url') or hub and _HUB.format(hub))
+    weights = cfg.get('url') or hub and _HUB.format(hub)
+    return model, Known(_rgb(cfg['mean'], cfg['std']), cfg['input_size'][-1], weights)
 
 
 def _of_torchvision(name, num_classes):
