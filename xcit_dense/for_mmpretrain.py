@@ -9,10 +9,10 @@ from .data.unlabelled import MultiCrop, UnlabelledImages
 from .ssl.dino import DINO, DINOHead
 from .ssl.dino_hooks import CollapseHook, DINOHook
 from .ssl.distillation import DistilledClassifier, TeacherHook
-from .ssl.probes import KNNHead, KNNHook
+from .ssl.probes import KNNHead, KNNHook, LinearProbeHead, LinearProbeHook
 
-__all__ = ['CollapseHook', 'DINO', 'DINOHead', 'DINOHook', 'DistilledClassifier', 'KNNHead', 'KNNHook', 'LogitsHead',
-           'MultiCrop', 'TeacherHook', 'UnlabelledImages']
+__all__ = ['CollapseHook', 'DINO', 'DINOHead', 'DINOHook', 'DistilledClassifier', 'KNNHead', 'KNNHook',
+           'LinearProbeHead', 'LinearProbeHook', 'LogitsHead', 'MultiCrop', 'TeacherHook', 'UnlabelledImages']
 
 
 @MODELS.register_module()

@@ -1,4 +1,4 @@
-"""test --knn: the features of a backbone, judged on labelled images."""
+"""test --knn and --linear: the features of a backbone, judged on labelled images."""
 import re
 import shutil
 from types import SimpleNamespace
@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from mmengine.registry import MODELS, init_default_scope
 
 from helpers.models import prefixed
@@ -14,14 +15,15 @@ from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG
 from helpers.tools import run_tool
 from xcit_dense import XCiT, XCiTClassifier
 from xcit_dense.config.loading import load_config
-from xcit_dense.config.testing import set_knn
+from xcit_dense.config.testing import set_knn, set_linear, set_test_size
+from xcit_dense.data.datasets import LOADERS
 from xcit_dense.ssl.dino import DINOHead
 from xcit_dense.train.runner import DenseRunner
 
 pytest.importorskip('mmpretrain')
 
 from xcit_dense.ssl.dino import DINO
-from xcit_dense.ssl.probes import Features
+from xcit_dense.ssl.probes import RATES, Features, LinearLayers
 
 pytestmark = pytest.mark.filterwarnings('ignore')
 ARCH = dict(embed_dims=32, depth=2, num_heads=4, patch_size=8, tokens_norm=False)
@@ -67,19 +69,19 @@ def judge(weights, data, work_dir, *options, **kwargs):
                     **kwargs)
 
 
-def accuracies(done):
+def accuracies_of(done):
     return [float(value) for value in re.findall(r'accuracy/top\d: ([\d.]+)', done.stdout)]
 
 
-def features_of(backbone, folder, size=(32, 32)):
-    """Features of length 1 and classes of the images of a folder, without the package's data code."""
+def features_of(backbone, folder, size=(32, 32), normed=True):
+    """Features, by default of length 1, and classes of the images of a folder, without the package's data code."""
     files = sorted(folder.glob('*/*.png'))
     pixels = torch.from_numpy(np.stack([cv2.resize(cv2.imread(str(path)), size) for path in files])[
         ..., ::-1].copy()).float()
     with torch.no_grad():
         found = backbone.features(((pixels - torch.tensor(MEAN)) / torch.tensor(STD)).permute(0, 3, 1, 2)).numpy()
     names = sorted({path.parent.name for path in files})
-    return (found / np.linalg.norm(found, axis=1, keepdims=True),
+    return (found / np.linalg.norm(found, axis=1, keepdims=True) if normed else found,
             np.array([names.index(path.parent.name) for path in files]))
 
 
@@ -102,9 +104,34 @@ def wanted(data, backbone):
 def test_knn_is_what_numpy_finds(data, weights, wanted, tmp_path):
     """Though the config reads each training image three times, and augments it; the page says what classified."""
     done = judge(weights, data, tmp_path, '--knn', 5, '--report', '--cfg-options', 'classes_from_data=True')
-    assert accuracies(done) == wanted
+    assert accuracies_of(done) == wanted
     assert 'a vote of the 5 nearest of 21 training images' in (tmp_path / 'report_knn/report.html').read_text()
     assert ' loaded ' in done.stdout and 'WARNING' not in done.stdout
+
+
+def test_the_short_linear_form_is_what_torch_finds(data, weights, backbone, tmp_path):
+    """From features without the package's data code; every tenth image chooses the rate, the report says which."""
+    done = judge(weights, data, tmp_path, '--linear', 'short', '--report', '--cfg-options', 'classes_from_data=True')
+    (features, labels), (queries, truth) = (
+        map(torch.from_numpy, features_of(backbone, data / part, normed=False)) for part in ('train', 'val'))
+    held_out, rates = torch.arange(21) % 10 == 0, [21 / 256 * rate for rate in RATES]
+    best, accuracies = LinearLayers(32, 3, rates, 100).fit(features[~held_out], labels[~held_out], 100).judge(
+        features[held_out], labels[held_out])
+    layer, = LinearLayers(32, 3, rates[best:best + 1], 100).fit(features, labels, 100).layers
+    ranks = (layer(queries) > layer(queries).gather(1, truth[:, None])).sum(1)
+    assert accuracies_of(done) == [round(100 * (ranks < k).float().mean().item(), 4) for k in (1, 2)]
+    words = f'100 epochs on 21 training images without augmentation, learning rate {rates[best]:.3g}'
+    assert words in done.stdout and words in (tmp_path / 'report_linear/report.html').read_text()
+    assert f'{rates[0]:.3g}: {accuracies[0]:.2f}, {rates[1]:.3g}: ' in done.stdout
+
+
+def test_the_linear_form_of_the_paper(data, weights, tmp_path):
+    """Its rate for a batch of 4; twice the same; few steps have a warning, with what helps."""
+    one, two = (judge(weights, data, tmp_path, '--linear', 2, '--dtype', kind) for kind in ('float32', 'bfloat16'))
+    assert '2 epochs on 21 training images with crops and flips, learning rate 1.56e-05' in one.stdout
+    assert '12 steps with a learning rate of 1.56e-05' in one.stdout and 'For small data: --linear short' in one.stdout
+    again = judge(weights, data, tmp_path, '--linear', 2)
+    assert len(accuracies_of(one)) == 2 and accuracies_of(one) == accuracies_of(again) and accuracies_of(two)
 
 
 @pytest.mark.parametrize('form', ('classifier', 'training', 'published checkpoint', 'DINO run'))
@@ -124,7 +151,7 @@ def test_any_file_with_a_class_token(form, backbone, data, wanted, tmp_path):
                                  for part, tensors in (('student', other), ('teacher', state))}}[form]
     torch.save(content, tmp_path / 'any.pth')
     done = judge(tmp_path / 'any.pth', data, tmp_path, '--knn', 5, '--tta' if form == 'classifier' else '--knn=5')
-    assert len(accuracies(done)) == 2 if form == 'classifier' else accuracies(done) == wanted
+    assert len(accuracies_of(done)) == 2 if form == 'classifier' else accuracies_of(done) == wanted
 
 
 def test_all_vote_where_there_are_fewer_than_k(data, weights, tmp_path):
@@ -135,7 +162,7 @@ def test_all_vote_where_there_are_fewer_than_k(data, weights, tmp_path):
     assert '21 nearest of 21' in done.stdout
     done = judge(weights, data, tmp_path, '--knn', 1, '--dtype', 'bfloat16', '--cfg-options',
                  f'test_dataloader.dataset.data_prefix.img_path={data}/train')
-    assert accuracies(done)[0] == 100  # the nearest of each is itself
+    assert accuracies_of(done)[0] == 100  # the nearest of each is itself
 
 
 def dense_file(folder, data):
@@ -165,6 +192,9 @@ def with_option(option, change):
     (TINY_CLS_CONFIG, with_option('--knn', 'train_dataloader.dataset.with_label=False'), None,
      ('without labels', '/train')),
     (TINY_CLS_CONFIG, with_option('--knn', 'model.backbone.num_classes=2'), None, ('3 class folders', '2 classes')),
+    (TINY_CLS_CONFIG, with_option('--linear', 'test_dataloader.dataset.pipeline.1.edge=long'), None,
+     ('--linear', 'ResizeEdge', '--linear short')),
+    (TINY_CONFIG, ('--linear', ), None, ('--linear', 'classifier', 'XCiT', 'xcit_s12_p16_custom')),
     (TINY_CLS_CONFIG, with_option('--knn', 'train_dataloader.dataset.ann_file={}/list.txt'), 'listed',
      ('line 2 has the label 7', ))))
 def test_what_cannot_be_judged_is_one_message(config, options, prepare, words, weights, data, demo_data, tmp_path):
@@ -186,9 +216,15 @@ def test_exported_files_have_no_features_to_judge(data, tmp_path):
 
 @pytest.mark.integration
 def test_two_processes_find_what_one_finds(two_processes, data, weights, wanted, tmp_path):
-    """21 and 15 images are dealt out unevenly."""
+    """21 and 15 images are dealt out unevenly; batches of 4 in each are one of 8."""
     args = TINY_CLS_CONFIG, weights, '--data-root', data, '--work-dir', tmp_path
-    assert accuracies(two_processes.run_tool('test.py', *args, '--knn', 5)[0]) == wanted
+    assert accuracies_of(two_processes.run_tool('test.py', *args, '--knn', 5)[0]) == wanted
+    for length, options in ((2, ('--cfg-options', 'train_dataloader.batch_size=8')), ('short', ())):
+        one = run_tool('test.py', *args, '--linear', length, *options)
+        two, _ = two_processes.run_tool('test.py', *args, '--linear', length)
+        assert accuracies_of(one) == accuracies_of(two)
+        words = [re.search(r'classified by a linear.*', done.stdout)[0] for done in (one, two)]
+        assert words[0] == words[1]
 
 
 @pytest.fixture
@@ -201,15 +237,11 @@ def hook_of(cfg):
     return cfg.custom_hooks[-1]
 
 
-def features(cfg, loader):
+def features(cfg, loader, **options):
     init_default_scope('mmpretrain')
     torch.manual_seed(0)
     runner = SimpleNamespace(model=MODELS.build(cfg.model), build_dataloader=DenseRunner.build_dataloader)
-    return Features(runner, loader)
-
-
-def joined(batches):
-    return [torch.cat(parts) for parts in zip(*batches, strict=True)]
+    return Features(runner, loader, **options)
 
 
 def test_each_image_counts_once_in_order(cfg):
@@ -222,15 +254,47 @@ def test_each_image_counts_once_in_order(cfg):
         dict(type='RepeatDataset', times=3, dataset=first), second])
     set_knn(cfg, 5)
     loader = hook_of(cfg).loader
-    found, labels = joined(features(cfg, loader))
+    found, labels = features(cfg, loader).once()
     assert labels.tolist() == [0] * 4 + [1] * 4 + [2] * 4
     assert found.shape == (12, 32) and found.dtype == torch.float32
-    alone, _ = joined(features(cfg, dict(loader, batch_size=1)))
+    alone, _ = features(cfg, dict(loader, batch_size=1)).once()
     torch.testing.assert_close(found, alone, rtol=1e-5, atol=1e-5)
     set_knn(both, 5)
-    more, labels = joined(features(both, hook_of(both).loader))
+    more, labels = features(both, hook_of(both).loader).once()
     assert len(more) == 18 and labels[12:].tolist() == [0, 0, 1, 1, 2, 2]
     torch.testing.assert_close(more[:12], found)
+
+
+def test_passes_are_augmented_anew_and_the_same_with_the_same_seed(cfg):
+    set_linear(cfg, 2)
+    first, again, other = ([[*batches.passes('', 2)] for batches in [features(cfg, hook_of(cfg).loader, seed=seed)]][0]
+                           for seed in (1, 1, 5))
+    assert [ends for *_, ends in first] == [False, False, True] * 2  # 12 images in batches of 4
+    for (a, labels, _), (b, others, _) in zip(first, again, strict=True):
+        assert torch.equal(a, b) and torch.equal(labels, others)
+    passes = [torch.cat([labels for _, labels, _ in batches]).tolist() for batches in (first[:3], first[3:], other[:3])]
+    assert all(sorted(labels) == [0] * 4 + [1] * 4 + [2] * 4 for labels in passes) and len({*map(tuple, passes)}) == 3
+    distances = torch.cdist(*(F.normalize(torch.cat([found for found, *_ in first[part]]))
+                              for part in (slice(3), slice(3, 6))))
+    assert distances.min(1).values.max() > 1e-3  # some image was cropped differently
+
+
+def test_the_linear_layer_sees_crops_of_the_size_of_the_test(cfg):
+    set_test_size(cfg, 48, 0.875)
+    for size, loader in enumerate(LOADERS, 3):
+        cfg[loader].batch_size = size
+    whole = cfg.copy()
+    set_linear(cfg, 7)
+    assert (hook_of(cfg).loader.batch_size, hook_of(cfg).epochs) == (3, 7)
+    steps = hook_of(cfg).loader.dataset.pipeline
+    assert [step.type for step in steps] == ['LoadImageFromFile', 'RandomResizedCrop', 'RandomFlip', 'PackInputs']
+    assert (steps[1].scale, steps[1].backend, steps[1].interpolation) == (48, 'pillow', 'bicubic')
+    assert (steps[2].prob, steps[2].direction) == (0.5, 'horizontal')
+    assert cfg.test_dataloader.dataset.pipeline[2].crop_size == 48  # the test itself does not change
+    set_linear(whole, 7, short=True)
+    steps = hook_of(whole).loader.dataset.pipeline
+    assert (steps[1].scale, steps[2].crop_size, hook_of(whole).loader.batch_size) == (55, 48, 5)
+    assert not hook_of(whole).loader.sampler.shuffle
 
 
 def test_the_model_has_neither_a_head_of_its_own_nor_what_only_a_training_needs(cfg):

@@ -27,7 +27,8 @@ def main(argv=None):
     add_run_options(parser)
     parser.add_argument('--report', nargs='?', const='', metavar='DIR', help='write a report: report.html with curves, '
                         'figures per class, the confusion matrix and the worst images, and these as CSV and PNG '
-                        '(default for DIR: report in the work dir, with --knn report_knn)')
+                        '(default for DIR: report in the work dir, with --knn and --linear report_knn and '
+                        'report_linear)')
     parser.add_argument('--show-dir', metavar='DIR', help='draw predictions next to the ground truth into DIR; '
                         'classifiers: the same as --report DIR')
     add_shared(parser, 'overwrite')
@@ -44,9 +45,14 @@ def main(argv=None):
     features = parser.add_argument_group('features of a backbone', 'CONFIG is that of a classifier of the same arch, '
                                          'with labelled images; CHECKPOINT any file with a class token, also without '
                                          'a head.')
-    features.add_argument('--knn', nargs='?', type=positive, const=20, metavar='K', help='classify each test image by '
-                          'its K nearest training images, by the features of a backbone; published figures of DINO are '
-                          'with --crop-ratio 0.875 (default for K: 20)')
+    kind = features.add_mutually_exclusive_group()
+    kind.add_argument('--knn', nargs='?', type=positive, const=20, metavar='K', help='classify each test image by its '
+                      'K nearest training images, by the features of a backbone; published figures of DINO are with '
+                      '--crop-ratio 0.875 (default for K: 20)')
+    kind.add_argument('--linear', nargs='?', type=passes, const=100, metavar='EPOCHS', help='train a linear layer on '
+                      'the features of the training images, and test it, as in the DINO paper; short instead of '
+                      'EPOCHS, for small data: compute the features only once, without augmentation, and choose the '
+                      'best learning rate (default for EPOCHS: 100)')
     run_tool(_run, parser.parse_args(argv))
 
 
@@ -70,12 +76,12 @@ def _run(args):
         args.work_dir = args.work_dir or given
     if Path(args.checkpoint).is_dir():
         args.checkpoint = str(fetch(args.checkpoint))  # so that everything names the file
-    exported = is_exported(args.checkpoint)
-    _check_options(args, exported)
+    exported, judged = is_exported(args.checkpoint), '--knn' if args.knn else '--linear' if args.linear else None
+    _check_options(args, exported, judged)
     settings = Settings(args.image_size, batch_size=args.batch_size, workers=args.workers)
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.work_dir,
                       data_dir=folder_of_training(args.checkpoint), tested=True, pretrained=False, settings=settings)
-    testing.check_labelled(cfg, args.config, args.knn)
+    testing.check_labelled(cfg, args.config, judged)
     file = open_exported(args.checkpoint, args.runtime) if exported else None
     if exported:
         check_task(cfg, file, args.checkpoint)
@@ -85,9 +91,9 @@ def _run(args):
     if (args.size, args.crop_ratio) != (None, None):
         testing.set_test_size(cfg, args.size, args.crop_ratio)
     set_run_options(cfg, args)
-    loaders = testing.READ if args.knn else ('test_dataloader', )
+    loaders = testing.READ if judged else ('test_dataloader', )
     _check_data(cfg, loaders)
-    if args.knn:
+    if judged:
         check_learned_alike(cfg)
     # this reads the file once more, so a download is read only if it is needed
     needed = cfg.get('classes_from_data') or classified_data(cfg)
@@ -97,15 +103,15 @@ def _run(args):
     if not (args.size or args.image_size or args.crop_ratio):
         compare_test_size(cfg, checkpoint, args.checkpoint)
     # features have no classes: those of the data are learned
-    checkpoint = checkpoint if needed and not args.knn else None
+    checkpoint = checkpoint if needed and not judged else None
     take_classes(cfg, checkpoint, args.checkpoint, loaders=loaders)
     warn_of_other_classes(cfg, checkpoint, args.checkpoint)
     if exported:
         compare_with_config(cfg, file, args.checkpoint, sizes=not args.image_size)
     del checkpoint, file  # the model opens it again
-    _set_options(cfg, args, exported)
+    _set_options(cfg, args, exported, judged)
     runner = build_runner(cfg)
-    if args.knn:
+    if judged:
         from ..ssl.probes import load_features  # needs mmpretrain
         load_features(runner, args.checkpoint)
     try:
@@ -117,14 +123,14 @@ def _run(args):
     _check_minima(metrics, args.at_least)
 
 
-def _check_options(args, exported):
+def _check_options(args, exported, judged):
     """Raise `ConfigError` for options that exclude each other."""
     from ..config.loading import list_models
     from ..weights.files import checkpoints_in
     for wrong, reason in (
             (args.runtime and not exported, '--runtime is only for exported files (.onnx); a checkpoint runs in torch'),
-            (exported and (args.tta or args.knn or args.dtype != 'float32' or args.launcher != 'none'),
-             '--tta, --knn, --dtype, --amp and --launcher are only for checkpoints: an exported file (.onnx) '
+            (exported and (args.tta or judged or args.dtype != 'float32' or args.launcher != 'none'),
+             '--tta, --knn, --linear, --dtype, --amp and --launcher are only for checkpoints: an exported file (.onnx) '
              'has a fixed type, may have a fixed image size, outputs no features and runs in one process'),
             (args.report in list_models() or args.report and checkpoints_in(args.report),
              f'--report reads the word after it, {args.report}: put --report last, or give it a new folder'),
@@ -153,7 +159,7 @@ def _check_data(cfg, loaders):
     check_before_test(cfg, loaders)
 
 
-def _set_options(cfg, args, exported):
+def _set_options(cfg, args, exported, judged):
     """Put what is tested, and what is written of it, into the config."""
     from ..config import options, testing
     from ..config.tasks import task_of
@@ -163,7 +169,7 @@ def _set_options(cfg, args, exported):
     if show_dir:
         options.set_show_dir(cfg, show_dir, args.overwrite)
     if report is not None:
-        folder = Path(report or Path(cfg.work_dir, 'report_knn' if args.knn else 'report'))
+        folder = Path(report or Path(cfg.work_dir, 'report' + (judged or '').replace('--', '_')))
         options.add_hook(cfg, 'ReportHook', out_dir=str(folder.absolute()), overwrite=args.overwrite)
     if exported:
         cfg.model, cfg.load_from = dict(type='ExportedModel', file=args.checkpoint, runtime=args.runtime), None
@@ -174,8 +180,15 @@ def _set_options(cfg, args, exported):
         options.add_hook(cfg, 'DtypeHook', dtype=args.dtype)
     if args.knn:
         testing.set_knn(cfg, args.knn)
+    elif args.linear:
+        testing.set_linear(cfg, 100 if args.linear == 'short' else args.linear, short=args.linear == 'short')
     if args.tta:
         testing.set_tta(cfg)
+
+
+def passes(text: str):
+    """Read a number of epochs, or ``short``, as the type of an option."""
+    return text if text == 'short' else positive(text)
 
 
 def minimum(text: str) -> tuple:

@@ -85,25 +85,25 @@ def is_side(value) -> bool:
     return isinstance(value, int) and value > 0
 
 
-def check_labelled(cfg: Config, name, knn: int = None):
+def check_labelled(cfg: Config, name, option: str = None):
     """Check that a config to test has labels and, to judge features of whole images, that it is of a classifier.
 
     Args:
         cfg: The config.
         name: Its name, for the error.
-        knn: The value of ``--knn``, if features are judged.
+        option: ``--knn`` or ``--linear`` if features are judged.
 
     Raises:
         ConfigError: It has not, or is not.
     """
     kind = type_name(((cfg.get('model') or {}).get('backbone') or {}).get('type')) or 'unknown'
     if learns_without_labels(cfg):
-        raise ConfigError(f'{"--knn" if knn else "a test"} needs labelled images, and {name} is a config for images '
+        raise ConfigError(f'{option or "a test"} needs labelled images, and {name} is a config for images '
                           'without labels: give the config of a classifier, such as xcit_s12_p16_custom, with '
                           f'model.backbone.arch={cfg.model.backbone.get("arch")}'
-                          f'{"" if knn else ", and --knn"}')
-    if knn and (kind != 'XCiTClassifier' or not cfg.get(LOADERS[0])):
-        raise ConfigError('--knn needs the config of a classifier (XCiTClassifier) with training images, such as '
+                          f'{"" if option else ", and --knn or --linear"}')
+    if option and (kind != 'XCiTClassifier' or not cfg.get(LOADERS[0])):
+        raise ConfigError(f'{option} needs the config of a classifier (XCiTClassifier) with training images, such as '
                           f'xcit_s12_p16_custom: it learns from features of whole images. {name} has the backbone '
                           f'{kind}' + ('' if cfg.get(LOADERS[0]) else f' and no {LOADERS[0]}'))
 
@@ -111,23 +111,53 @@ def check_labelled(cfg: Config, name, knn: int = None):
 def set_knn(cfg: Config, k: int):
     """Test with a vote of the ``k`` nearest training images, as ``--knn`` asks."""
     pipeline = datasets(cfg, LOADERS[2:])[0]['pipeline']
-    loader = _loader(cfg, pipeline, cfg[LOADERS[2]].get('batch_size'))
+    _judge(cfg, 'KNN', loader=_loader(cfg, pipeline, cfg[LOADERS[2]].get('batch_size')), k=k)
+
+
+def set_linear(cfg: Config, epochs: int, short: bool = False):
+    """Test with a linear layer that is trained on the features for ``epochs``, as ``--linear`` asks.
+
+    Its images are cropped at random to the size of the test and flipped; nothing else is augmented. The short form
+    sees them as in the test.
+
+    Raises:
+        ConfigError: The pipeline of the test does not show at which size it crops.
+    """
+    dataset = datasets(cfg, LOADERS[2:])[0]
+    pipeline, size = dataset['pipeline'], cfg[LOADERS[2]].get('batch_size')
+    if not short:
+        side, _ = find_resolution(dataset)
+        if side is None:
+            raise ConfigError('--linear crops the training images to the size of the test, but the pipeline of '
+                              "test_dataloader does not show it: it needs ResizeEdge (edge='short') and CenterCrop; "
+                              'or use --linear short, which does not crop them')
+        replaced = dict(
+            ResizeEdge=dict(type='RandomResizedCrop', scale=side, backend='pillow', interpolation='bicubic'),
+            CenterCrop=dict(type='RandomFlip', prob=0.5, direction='horizontal'))
+        pipeline = [replaced.get(type_name(step.get('type')), step) for step in pipeline]
+        size = cfg[LOADERS[0]].get('batch_size') or size
+    _judge(cfg, 'LinearProbe', loader=_loader(cfg, pipeline, size, shuffle=not short), epochs=epochs, short=short)
+
+
+def _judge(cfg, kind, **options):
+    """Replace the head of a classifier, and add the hook that fills in the new one."""
     model = cfg.model
     backbone = dict(model.backbone, num_classes=0, drop_path_rate=0., init_cfg=None)
-    head = dict(type='KNNHead', num_classes=outputs_of(model) or 1000)  # the default of the backbone
+    head = dict(type=f'{kind}Head', num_classes=outputs_of(model) or 1000)  # the default of the backbone
     cfg.model = ConfigDict(type='ImageClassifier', data_preprocessor=model.get('data_preprocessor'), backbone=backbone,
                            head=head)
-    add_hook(cfg, 'KNNHook', loader=loader, k=k)
+    add_hook(cfg, f'{kind}Hook', **options)
 
 
-def _loader(cfg, pipeline, batch_size):
+def _loader(cfg, pipeline, batch_size, shuffle=False):
     """Return a loader of the training images in another pipeline, each once: wrappers may repeat images."""
     given = cfg[LOADERS[0]]
     parts = [dict(copy.deepcopy(dict(dataset)), pipeline=copy.deepcopy(list(pipeline)))
              for dataset in datasets(cfg, LOADERS[:1])]
     dataset = parts[0] if len(parts) == 1 else dict(type='ConcatDataset', datasets=parts)
     return dict({key: given[key] for key in _LOADER_KEYS if key in given}, batch_size=batch_size or 1,
-                persistent_workers=False, sampler=dict(type='DefaultSampler', shuffle=False), dataset=dataset)
+                persistent_workers=shuffle and bool(given.get('num_workers')),
+                sampler=dict(type='DefaultSampler', shuffle=shuffle), dataset=dataset)
 
 
 def set_tta(cfg: Config):

@@ -81,7 +81,7 @@ class DINO(BaseModel):
         if mode == 'loss':
             return self.loss(inputs)
         raise ConfigError(f'DINO has no outputs for the mode {mode!r}: it learns from images without labels. To test '
-                          'its backbone, use test --knn with the config of a classifier')
+                          'its backbone, use test --knn or --linear with the config of a classifier')
 
     def loss(self, views) -> dict:
         """Return the loss and the entropies of a list of views; with fewer than two it raises `ConfigError`."""

@@ -142,7 +142,7 @@ def classes_of_checkpoint(checkpoint, source) -> tuple:
     if not classes:
         raise CheckpointError(f'{source} holds no class names (meta.dataset_meta.classes or meta.CLASSES), and its '
                               'config takes them from the data. Use the checkpoint of a training run with '
-                              'labels; one without labels (DINO) can be measured with test --knn.')
+                              'labels; one without labels (DINO) can be measured with test --knn or --linear.')
     return (classes, ) if isinstance(classes, str) else tuple(classes)  # mmdet 2 allowed a string for one class
 
 

@@ -16,7 +16,7 @@ from .zoo import fetch
 _STEM = 'patch_embed.proj.0.0.weight'
 #: What errors say about a file with a class token and without classes, and what it can be used for.
 WITHOUT_CLASSES = (
-    'has no classes, like the files of DINO: measure its features with `test CONFIG FILE --knn` and '
+    'has no classes, like the files of DINO: measure its features with `test CONFIG FILE --knn` or `--linear` and '
     'the config of a classifier, show what it attends to with `attention FILE`, or fine-tune from it with '
     "--init-from or init_cfg=dict(type='Pretrained', checkpoint=FILE)")
 

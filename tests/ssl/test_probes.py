@@ -1,0 +1,112 @@
+"""The vote of nearest neighbours, and linear layers on features that do not change, by themselves."""
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytest.importorskip('mmpretrain')
+
+from xcit_dense.ssl import probes
+from xcit_dense.ssl.dino import cosine
+from xcit_dense.ssl.probes import KNNHead, LinearLayers, LinearProbeHead, knn_scores
+
+RATES = 1e-4, 1e-2, 1.
+
+
+def unit(*angles):
+    """Features of length 1 in the plane, at angles in degrees."""
+    angles = torch.tensor(angles, dtype=torch.float64).deg2rad()
+    return torch.stack((angles.cos(), angles.sin()), 1)
+
+
+@pytest.mark.parametrize('k, temperature', ((1, 0.07), (3, 0.2), (50, 0.07), (900, 10.)))
+@pytest.mark.parametrize('cells', (1, 100, 2**24))
+def test_the_nearest_vote_in_chunks_of_any_size(k, temperature, cells, monkeypatch):
+    """Chunks smaller than k too; 900 is more than there are, so all vote."""
+    monkeypatch.setattr(probes, '_CELLS', cells)
+    queries, features = (F.normalize(torch.randn(n, 8).double()) for n in (7, 300))
+    labels = torch.randint(0, 5, (300, ))
+    found = knn_scores(queries, features, labels, 6, k, **{} if temperature == 0.07 else dict(temperature=temperature))
+    assert found.dtype == torch.float64
+    for row, scores in zip((queries @ features.T).numpy(), found, strict=True):
+        places = np.argsort(-row)[:k]
+        votes = np.bincount(labels.numpy()[places], np.exp(row[places] / temperature), minlength=6)
+        np.testing.assert_allclose(scores, votes / votes.sum(), atol=1e-12)
+
+
+def test_classes_with_the_same_votes_have_the_same_score():
+    scores = knn_scores(unit(0, 20), unit(20, -20), torch.tensor([2, 0]), 3, k=2)
+    assert scores[0, 0] == scores[0, 2] == 0.5 and scores[1].argmax() == 2
+
+
+def test_the_head_compares_directions_not_lengths():
+    head = KNNHead(num_classes=3)
+    head.fit(unit(0, 90).float() * torch.tensor([[100.], [0.01]]), torch.tensor([1, 2]), k=20)
+    assert head.k == 2 and not head.state_dict()
+    assert head(torch.tensor([[0.1, 3.], [5., 0.2]])).argmax(1).tolist() == [2, 1]
+
+
+def blobs(count=60, seed=0):
+    """Features around three points, that a linear layer can separate."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % 3
+    return 2 * F.one_hot(labels, 8).float() + 0.2 * torch.randn(count, 8, generator=generator), labels
+
+
+def test_each_layer_is_what_torch_learns_from_it_alone():
+    """By torch's optimizer, with one loss and a rate that follows the cosine after each pass of three batches."""
+    features, labels = blobs()
+    layers = LinearLayers(8, 3, RATES, epochs=7, seed=3)
+    batches = [*zip(features.split(25), labels.split(25), strict=True)]
+    for _ in range(7):
+        for number, batch in enumerate(batches):
+            layers.step(*batch, ends=number == 2)
+    for layer, rate in zip(layers.layers, RATES, strict=True):
+        weight = (0.01 * torch.randn(3, 8, generator=torch.Generator().manual_seed(3))).requires_grad_()
+        bias = torch.zeros(3, requires_grad=True)
+        optimizer = torch.optim.SGD([weight, bias], rate, momentum=0.9)
+        for epoch in range(7):
+            optimizer.param_groups[0]['lr'] = cosine(rate, 0., epoch, 7)
+            for inputs, targets in batches:
+                optimizer.zero_grad()
+                F.cross_entropy(F.linear(inputs, weight, bias), targets).backward()
+                optimizer.step()
+        torch.testing.assert_close(layer.weight, weight, atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(layer.bias, bias, atol=1e-6, rtol=1e-5)
+
+
+def test_a_layer_that_learns_to_the_end_is_a_logistic_regression():
+    """That of scipy's minimiser: the classes overlap, so the loss has one minimum."""
+    optimize = pytest.importorskip('scipy.optimize')
+    features, labels = blobs(240, seed=4)
+    features = (features + 1.5 * torch.randn(240, 8, generator=torch.Generator().manual_seed(5))).double()
+
+    def loss(values):
+        values = torch.tensor(values, requires_grad=True)
+        found = F.cross_entropy(F.linear(features, values[:24].view(3, 8), values[24:]), labels)
+        found.backward()
+        return found.item(), values.grad.numpy()
+
+    wanted = optimize.minimize(loss, np.zeros(27), jac=True, method='L-BFGS-B', options=dict(ftol=1e-14, gtol=1e-9))
+    layers = LinearLayers(8, 3, [0.5], 400).fit(features.float(), labels, 400)
+    with torch.no_grad():
+        assert F.cross_entropy(layers.layers[0](features.float()), labels).item() == pytest.approx(wanted.fun, rel=1e-4)
+    assert 0.1 < wanted.fun < 1
+
+
+def test_the_best_of_several_is_the_most_accurate_then_that_of_the_lowest_loss():
+    layers = LinearLayers(8, 3, RATES, 50).fit(*blobs(), 50)
+    best, accuracies = layers.judge(*blobs(300, seed=1))
+    assert (best, accuracies[2]) == (2, 100) and len(accuracies) == 3
+    assert accuracies == [100 * (layer(blobs(300, seed=1)[0]).argmax(1) == blobs(300)[1]).float().mean().item()
+                          for layer in layers.layers]
+    same = LinearLayers(8, 3, (0.03, 0.3, 0.1), 50).fit(*blobs(), 50).judge(*blobs())
+    assert same == (1, [100] * 3)
+
+
+def test_the_head_takes_a_layer_and_keeps_it_out_of_checkpoints():
+    head, layer = LinearProbeHead(num_classes=3), torch.nn.Linear(8, 3)
+    head.fit(layer, 'a test')
+    features, _ = blobs()
+    torch.testing.assert_close(head(features), layer(features))
+    assert not head.state_dict() and not head(features).requires_grad
