@@ -70,7 +70,7 @@ def test_wheel_holds_configs_tools_and_metafiles(installed):
     models = [model for name in index['Import'] for model in yaml.safe_load((mim / name).read_text())['Models']]
     assert len(models) == 57
     assert all((mim / model['Config']).is_file() for model in models)
-    assert sum('Weights' in model for model in models) == 39
+    assert sum('Weights' in model for model in models) == 53
 
 
 def test_wheel_holds_every_module_names_of_imagenet_and_the_page_of_the_report(installed, tmp_path):

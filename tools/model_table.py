@@ -208,6 +208,7 @@ def metafile(family, rows) -> str:
                                 for task, (name, value) in zip(tasks, metrics, strict=True)]
             model['Weights'] = WEIGHTS[row['weights']].url
         models.append(model)
+    models += [] if family else map(_distilled_model, rows)
     models += [] if family else map(_dino_model, filter(lambda row: row['config'], collect_dino()))
     collection = {'Name': collection_name, 'README': '../README.md',
                   'Metadata': {'Training Data': dataset, 'Architecture': ['XCiT', title] if family else ['XCiT']},
@@ -215,6 +216,17 @@ def metafile(family, rows) -> str:
                             'Title': 'XCiT: Cross-Covariance Image Transformers'}}
     return '# Made by tools/model_table.py.\n' + yaml.safe_dump(
         {'Collections': [collection], 'Models': models}, sort_keys=False, width=120)
+
+
+def _distilled_model(row):
+    """Return the entry of the config that trains a classifier with a teacher."""
+    weights = f'{row["arch"]}_{_KINDS[1]}'
+    return {'Name': f'{row["config"]}_dist', 'In Collection': 'XCiT', 'Config': f'configs/{row["config"]}_dist.py',
+            'Metadata': {'Parameters': row['parameters'],
+                         'Source of results': 'published by the authors, not measured here'},
+            'Results': [{'Task': 'Image Classification', 'Dataset': 'ImageNet-1k',
+                         'Metrics': {_METRICS['top1']: RESULTS[weights]['top1']}}],
+            'Weights': WEIGHTS[weights].url}
 
 
 def _dino_model(row):

@@ -9,7 +9,8 @@ from .data.unlabelled import MultiCrop, UnlabelledImages
 from .ssl.dino import DINO, DINOHead
 from .ssl.dino_hooks import CollapseHook, DINOHook
 from .ssl.distillation import DistilledClassifier, TeacherHook
-from .ssl.probes import KNNHead, KNNHook, LinearProbeHead, LinearProbeHook
+from .ssl.linear import LinearProbeHead, LinearProbeHook
+from .ssl.probes import KNNHead, KNNHook
 
 __all__ = ['CollapseHook', 'DINO', 'DINOHead', 'DINOHook', 'DistilledClassifier', 'KNNHead', 'KNNHook',
            'LinearProbeHead', 'LinearProbeHook', 'LogitsHead', 'MultiCrop', 'TeacherHook', 'UnlabelledImages']

@@ -63,12 +63,12 @@ OPTIONS = dict(
     train=(f'--work-dir w {OF_DATA} --launcher mpi --local_rank 2 --resume --overwrite --no-pretrained --data-findings '
            'warn --config-findings warn --amp --compile --auto-scale-lr --cfg-options c=3 --image-size 9 8 --epochs 7 '
            '--batch-size 6 --lr 0.5 --workers 4 --augment light --suggest --init-from i --val-loss --log tensorboard '
-           'mlflow --seed 3 --device cuda:1 --no-fit --patience 2',
+           'mlflow --seed 3 --device cuda:1 --no-fit --patience 2 --save-teacher',
            dict(READ_OF_DATA, image_size=[9, 8], epochs=7, batch_size=6, lr=0.5, workers=4, augment='light',
                 suggest='-', work_dir='w', launcher='mpi', local_rank=2, resume='auto', overwrite=True, init_from='i',
                 no_pretrained=True, data_findings='warn', config_findings='warn', amp=True, compile=True,
                 auto_scale_lr=True, cfg_options=['c=3'], val_loss=True, log=['tensorboard', 'mlflow'],
-                seed=3, device='cuda:1', no_fit=True, patience=2)))
+                seed=3, device='cuda:1', no_fit=True, patience=2, save_teacher=True)))
 
 
 def read(line):
@@ -99,7 +99,7 @@ def test_defaults_and_every_option(name):
     found = read(f'{name} {least}')
     assert set_in(found) == defaults
     assert set_in(read(f'{name} {least} {options}')) == set_in({**defaults, **wanted})
-    others = {'runtime', 'iterations', 'minutes'} if options else {'out', 'to', 'which', 'overwrite'}
+    others = {'runtime', 'linear', 'iterations', 'minutes'} if options else {'out', 'to', 'which', 'overwrite'}
     assert {*found} - {*defaults, *wanted} <= others  # they exclude one of these options
 
 
@@ -113,7 +113,8 @@ def test_values_that_options_may_have():
             ('check_data c --data d', 'data_root', 'd'), ('measure c --data d', 'data_root', 'd'),
             ('test c w --report', 'report', ''),  # in the work dir
             ('benchmark --images 32X33 32x32', 'images', [(32, 33), (32, 32)]), ('benchmark --batch 1', 'batch', 1),
-            ('test c w --knn', 'knn', 20),
+            ('test c w --knn', 'knn', 20), ('test c w --linear', 'linear', 100),
+            ('test c w --linear 5', 'linear', 5), ('test c w --linear short', 'linear', 'short'),
             ('test c w --amp', 'dtype', 'bfloat16'), ('predict c w i --out o --amp', 'dtype', 'bfloat16'),
             *((f'{tool} --launcher {name}', 'launcher', name) for tool in ('train c', 'test c w')
               for name in ('none', 'pytorch', 'slurm', 'mpi'))):
@@ -128,7 +129,7 @@ REJECTED = dict(
     classify='--top 0, --crop-ratio nan', export='one_too_many',
     make_demo_data='--train x, --size 1.5', measure='--iterations 0, --iterations x, --images -1, --images x',
     predict='--score-thr nan, --tile 1.5, --device gpu, --overlap inf, one_too_many',
-    test='--knn 0, --size 64.5, --sizes 160 224, --crop-ratio nan, '
+    test='--knn 0, --linear 0, --linear long, --size 64.5, --sizes 160 224, --crop-ratio nan, '
          '--launcher x',
     train='--lr x, --lr inf, --val-share nan, --launcher x, --data-findings x, --config-findings x, --local_rank x')
 

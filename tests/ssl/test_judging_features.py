@@ -23,7 +23,8 @@ from xcit_dense.train.runner import DenseRunner
 pytest.importorskip('mmpretrain')
 
 from xcit_dense.ssl.dino import DINO
-from xcit_dense.ssl.probes import RATES, Features, LinearLayers
+from xcit_dense.ssl.linear import RATES, LinearLayers
+from xcit_dense.ssl.probes import Features
 
 pytestmark = pytest.mark.filterwarnings('ignore')
 ARCH = dict(embed_dims=32, depth=2, num_heads=4, patch_size=8, tokens_norm=False)

@@ -8,7 +8,8 @@ pytest.importorskip('mmpretrain')
 
 from xcit_dense.ssl import probes
 from xcit_dense.ssl.dino import cosine
-from xcit_dense.ssl.probes import KNNHead, LinearLayers, LinearProbeHead, knn_scores
+from xcit_dense.ssl.linear import LinearLayers, LinearProbeHead
+from xcit_dense.ssl.probes import KNNHead, knn_scores
 
 RATES = 1e-4, 1e-2, 1.
 

@@ -1,1 +1,1 @@
-"""Learning without labels (DINO)."""
+"""Learning without labels (DINO) or from a teacher, and tests of features."""
