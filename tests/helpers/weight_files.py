@@ -1,5 +1,6 @@
 """Weight files: what they hold, models to fill, and errors that leave a model as it was."""
 import logging
+import pickle
 from contextlib import contextmanager
 
 import pytest
@@ -61,3 +62,22 @@ def branch(state):
     return prefixed(without(state, 'head.'), 'backbone.') | {
         'head.mlp.0.weight': torch.randn(8, 32), 'head.last_layer.weight_g': torch.ones(6, 1),
         'head.last_layer.weight_v': torch.randn(6, 8)}
+
+
+def passl_state(state):
+    """The authors' tensors in PASSL's form: transposed linear weights, other names, no counters."""
+    linear = ('qkv.weight', 'attn.proj.weight', 'fc1.weight', 'fc2.weight', 'head.weight')
+    names = {n: n.replace('running_mean', '_mean').replace('running_var', '_variance') for n in state
+             if not n.endswith('num_batches_tracked')}
+    return {new.replace('head.', 'head.fc_cls.') if n.startswith('head.') else f'backbone.{new}':
+            state[n].t().contiguous() if n.endswith(linear) else state[n] for n, new in names.items()}
+
+
+def arrays(state):
+    """Tensors as PaddlePaddle pickles them."""
+    return {name: value.numpy() for name, value in state.items()}
+
+
+def write_pickle(content, path, protocol=4):
+    path.write_bytes(pickle.dumps(content, protocol))
+    return path

@@ -10,6 +10,7 @@ from PIL import Image
 
 from helpers.models import prefixed, randomise
 from helpers.paths import TINY_CLS_CONFIG
+from helpers.weight_files import arrays, passl_state, write_pickle
 from xcit_dense import XCiT, XCiTClassifier
 from xcit_dense.config.loading import read_config
 from xcit_dense.data.class_folders import imagenet_classes
@@ -64,6 +65,19 @@ def test_names_and_probabilities_are_those_of_the_logits(files, opened, picture,
     assert [g.index for g in guesses] == wanted.argsort(descending=True)[:3].tolist()
     for guess in guesses:
         assert guess.probability == wanted[guess.index] and guess.name == list(imagenet_classes().values())[guess.index]
+
+
+def test_a_student_in_a_file_of_passl(files, opened, picture, tmp_path, call_tool):
+    """Its logits are those of the same weights in the authors' form; the tools read it too."""
+    student = prefixed(passl_state(torch.load(files / 'imagenet.pth')), 'Student.')
+    path = write_pickle(arrays({'Teacher.stem.weight': torch.ones(2, 3), **student}), tmp_path / 'x.pdparams')
+    wanted = opened('imagenet').logits(picture)
+    torch.testing.assert_close(Classifier(path, size=64).logits(picture), wanted, rtol=0, atol=1e-5)
+    Image.fromarray(picture).save(tmp_path / 'a.png')
+    code, said = call_tool('classify.py', path, tmp_path / 'a.png', '--size', 64, '--out', tmp_path / 'a.json')
+    assert code == 0 and list(imagenet_classes().values())[wanted.argmax()] in said
+    code, said = call_tool('convert_checkpoint.py', path, '--inspect')
+    assert code == 0 and "Student: weights in PASSL's layout of XCiT nano_12_p16" in said and 'Teacher: no XCiT' in said
 
 
 @pytest.mark.parametrize('name, names, words', (

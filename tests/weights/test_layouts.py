@@ -1,17 +1,19 @@
-"""Weights of every project and layout, strictly: other projects' own models, published files."""
+"""Weights of every project and layout, strictly: other projects' own models, PASSL's files, published files."""
 import re
 from functools import lru_cache
 
+import numpy as np
 import pytest
 import torch
 from mmengine.registry import DefaultScope
 
-from helpers.models import assert_equal, official_state, prefixed, randomise, relative_error, save
+from helpers.models import assert_equal, build, official_state, prefixed, randomise, relative_error, save
 from helpers.paths import ROOT
 from helpers.recipes import FAMILIES, PASSL
-from helpers.weight_files import assert_same_tensors, classifier, values, without
+from helpers.weight_files import arrays, assert_same_tensors, classifier, passl_state, values, without, write_pickle
 from xcit_dense import XCiTClassifier, get_arch
-from xcit_dense.archs import SIZES
+from xcit_dense.archs import SIZES, arch_names
+from xcit_dense.errors import CheckpointError
 from xcit_dense.weights import load_classifier, load_model, read_checkpoint
 from xcit_dense.weights.convert import convert
 from xcit_dense.weights.layouts import Contents
@@ -58,6 +60,44 @@ def test_their_files_come_back_bit_for_bit(tmp_path, make, target):
     convert(tmp_path / 'official.pth', tmp_path / 'again.pth', target)
     again = read_checkpoint(tmp_path / 'again.pth')
     assert_same_tensors(again.get('state_dict', again), state)
+
+
+class PaddleTensor:
+    """How PaddlePaddle pickles a tensor inside nested containers."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __reduce__(self):
+        return tuple, (('linear_0.w_0', self.value), )
+
+
+@pytest.mark.parametrize('protocol', (2, 3, 4, 5))
+@pytest.mark.parametrize('wrap', (
+    lambda s: {**s, 'StructuredToParameterName@@': dict.fromkeys(s, 'linear_0.w_0')},
+    lambda s: {**prefixed({'stem.conv._mean': np.zeros(3), 'head.fc.weight': np.zeros((3, 2))}, 'Teacher.'),
+               **prefixed(s, 'Student.')},
+    lambda s: {'epoch': 3, 'best': np.float64(0.7), 'state_dict': {n: PaddleTensor(v) for n, v in s.items()}},
+), ids=('published', 'distilled', 'training'))
+def test_passl_files(tmp_path, wrap, protocol):
+    state = {name: value for name, value in official_state().items() if not name.endswith('num_batches_tracked')}
+    path = write_pickle(wrap(arrays(passl_state(state))), tmp_path / 'xcit.pdparams', protocol)
+    model = build(init_cfg=dict(type='Pretrained', checkpoint=str(path)))
+    model.init_weights()
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items() if name in state)
+    convert(path, tmp_path / 'official.pth', 'official')
+    assert_equal(read_checkpoint(tmp_path / 'official.pth')['model'], state)
+    with pytest.raises(CheckpointError, match="cannot write the layout 'PASSL', only dense"):
+        convert(path, tmp_path / 'again.pth', 'PASSL')
+
+
+@pytest.mark.parametrize('arch', arch_names())
+def test_the_sizes_of_passl_are_recognised(arch):
+    with torch.device('meta'):
+        state = XCiTClassifier(arch, num_classes=1000, norm_cfg=dict(type='BN')).state_dict()
+    found = Contents.of(passl_state(state), arch)
+    assert (found.layout, found.arch, found.num_classes) == ('PASSL', get_arch(arch), 1000) and not found.rest
+    assert all(value.shape == state[name].shape for name, value in found.tensors.items())
 
 
 PUBLISHED = [name for name in WEIGHTS if not name.startswith(FAMILIES)]

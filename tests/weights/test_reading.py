@@ -3,6 +3,7 @@ import os
 import pickle
 import time
 import zipfile
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,10 +12,11 @@ from mmengine.logging import HistoryBuffer
 from safetensors import torch as safetensors_torch
 
 from helpers.models import Bomb, assert_equal, dense_state, save
-from helpers.weight_files import rejects
+from helpers.weight_files import rejects, write_pickle
 from xcit_dense.errors import CheckpointError
 from xcit_dense.weights import best_checkpoint, fetch, find_state_dict, newest_checkpoint, read_checkpoint
 from xcit_dense.weights.files import Notes, write_notes
+from xcit_dense.weights.read import _ArrayReader
 
 
 @pytest.mark.parametrize('content, words', (
@@ -25,14 +27,13 @@ from xcit_dense.weights.files import Notes, write_notes
     (b'weights {"a": 1}', 'begins with .*weights'),  # the brace where that of safetensors is
     (bytes(range(64)), 'a file that begins with'),
     (b'PK\x03\x04broken', 'damaged'),
-    (b'\x80\x02broken', 'a pickle that torch did not write'),
+    (b'\x80\x02missing', 'damaged'),
     (b'\x20\0\0\0\0\0\0\0{"broken', 'damaged'),
 ))
 def test_files_that_are_no_checkpoints_say_what_they_are(tmp_path, content, words):
     path = tmp_path / 'weights.pth'
     path.write_bytes(content)
-    advice = 'xcit://NAME' if 'pickle' in words else 'download it again'
-    with pytest.raises(CheckpointError, match=rf'cannot read .*weights\.pth: .*{words}.*{advice}'):
+    with pytest.raises(CheckpointError, match=rf'cannot read .*weights\.pth: .*{words}.*download it again'):
         read_checkpoint(path)
 
 
@@ -40,7 +41,8 @@ def test_files_that_are_no_checkpoints_say_what_they_are(tmp_path, content, word
     (torch.save, 'its end is missing'),
     (lambda state, path: torch.save(state, path, _use_new_zipfile_serialization=False), 'unexpected EOF'),
     (safetensors_torch.save_file, 'incomplete'),
-), ids=('torch', 'old torch', 'safetensors'))
+    (lambda state, path: write_pickle({'a': state['a'].numpy()}, path), 'bytes'),
+), ids=('torch', 'old torch', 'safetensors', 'pickle'))
 @pytest.mark.parametrize('part', (10, 2))
 def test_truncated_file(tmp_path, part, write, words):
     path = tmp_path / 'weights'
@@ -87,36 +89,59 @@ def write_torch(content, path):
     torch.save(content, path)
 
 
-def write_pickle(content, path, protocol=4):
-    path.write_bytes(pickle.dumps(content, protocol))
-
-
-#: What a file may not hold.
+#: What a file may not hold, and how the error names it.
 REFUSED = {
-    'code': Bomb('trace'), 'function': print, 'attribute': Call(getattr, HistoryBuffer, '__init__'),
-    'pointer': Call(np.ndarray, (1, ), np.dtype('O8'), b'AAAAAAAA'),  # of the attacker's choice
-    'array': Call(np.ndarray, (1, )), 'object': np.dtype('O'), 'fields': np.dtype([('a', 'f4')]),
-    'objects': np.array([object], dtype=object), 'text': np.array(['text']),
-    'byte order': np.arange(3, dtype='>f4'),  # other numbers, if its bytes were taken in this machine's order
+    'code': (Bomb('trace'), 'posix.mkdir'), 'shell': (Call(os.system, 'mkdir trace'), 'posix.system'),
+    'expression': (Call(eval, 'open("trace", "w")'), 'eval'), 'function': (print, 'print'),
+    'attribute': (Call(getattr, HistoryBuffer, '__init__'), 'attr'),
+    'pointer': (Call(np.ndarray, (1, ), np.dtype('O8'), b'AAAAAAAA'), "'O8'"),  # of the attacker's choice
+    'array': (Call(np.ndarray, (1, )), 'by hand'), 'object': (np.dtype('O'), "'O8'"),
+    'fields': (np.dtype([('a', 'f4')]), "'V4'"), 'objects': (np.array([object], dtype=object), ''),
+    'text': (np.array(['text']), "'U4'"),
+    'byte order': (np.arange(3, dtype='>f4'), "'>'"),  # other numbers, if its bytes were taken in this machine's order
 }
 
 
-@pytest.mark.parametrize('write, words', ((write_torch, 'not allowed to hold'), (write_pickle, 'a pickle that torch')),
-                         ids=('torch', 'pickle'))
+@pytest.mark.parametrize('write', (write_torch, *(partial(write_pickle, protocol=number) for number in (2, 4, 5))),
+                         ids=('torch', 'pickle 2', 'pickle 4', 'pickle 5'))
 @pytest.mark.parametrize('name', REFUSED)
-def test_a_file_that_would_run_code_is_refused(tmp_path, monkeypatch, write, words, name):
+def test_a_file_that_would_run_code_is_refused(tmp_path, monkeypatch, write, name):
     """Also anything other than numbers in arrays."""
     monkeypatch.chdir(tmp_path)
-    write({'model': {}, 'a': np.zeros(3), 'x': REFUSED[name]}, tmp_path / 'file.pth')
-    with rejects(words):
+    content, words = REFUSED[name]
+    write({'model': {}, 'a': np.zeros(3), 'x': content}, tmp_path / 'file.pth')
+    with rejects('not allowed to hold', words):
         read_checkpoint(tmp_path / 'file.pth')
     assert os.listdir() == ['file.pth']
+
+
+@pytest.mark.parametrize('state', ((None, {'__defaults__': (1, )}), {'__defaults__': (1, )}), ids=('slots', 'dict'))
+def test_pickles_cannot_change_the_reader(tmp_path, state):
+    """Opcodes by hand: set an attribute of the object that a name refers to."""
+    for name in _ArrayReader.KNOWN:
+        (tmp_path / 'x.pdparams').write_bytes(
+            b'\x80\x02c%b\n%b\n' % tuple(map(str.encode, name.rsplit('.', 1))) + pickle.dumps(state, 2)[2:-1] + b'b.')
+        with rejects('not allowed to hold attributes of '):
+            read_checkpoint(tmp_path / 'x.pdparams')
+
+
+@pytest.mark.parametrize('opcodes, words', (
+    (b'Nr\xff\xff\xff\x03.', 'memo entries'),  # 1 GiB
+    (b'})' + b'\x85' * 10**5 + b'Ns.', 'tuples'),  # the hash of a key
+    (b'})' + b'(c__builtin__\ntuple\n]' * 60_000 + b')' + b'ao' * 60_000 + b'Ns.', 'tuples'),
+    (b'\x8e' + b'\xff' * 7 + b'\0.', 'damaged'), (b']' * 10**4 + b'a' * 9999 + b'.', 'got a list'), (b'Q', 'damaged'),
+    (b'c_codecs\nencode\n' + pickle.dumps(('a', 'utf-16'), 2)[2:-1] + b'R.', "not allowed to hold encoding 'utf-16'"),
+), ids=('memo', 'tuples', 'objects', 'bytes', 'lists', 'id', 'encoding'))
+def test_a_pickle_made_to_crash_is_refused(tmp_path, opcodes, words):
+    (tmp_path / 'x.pdparams').write_bytes(b'\x80\x04' + opcodes)
+    with rejects(words):
+        find_state_dict(read_checkpoint(tmp_path / 'x.pdparams'), 'x.pdparams')
 
 
 def test_what_a_program_allows_torch_to_build_stays_refused_here(tmp_path):
     """And stays allowed there: the usual advice for files of mmengine allows NumPy's own constructors."""
     own = [np.ndarray, np.dtype, HistoryBuffer]
-    write_torch({'x': REFUSED['array']}, tmp_path / 'file.pth')
+    write_torch({'x': REFUSED['array'][0]}, tmp_path / 'file.pth')
     with torch.serialization.safe_globals(own):
         with rejects('not allowed to hold', 'by hand'):
             read_checkpoint(tmp_path / 'file.pth')
@@ -125,11 +150,12 @@ def test_what_a_program_allows_torch_to_build_stays_refused_here(tmp_path):
 
 @pytest.mark.parametrize('wrap', (lambda v: [v, v], lambda v: (v, v), lambda v: {'a': v, 'b': v}),
                          ids=('list', 'tuple', 'dict'))
-def test_a_container_in_many_places_is_read_once(tmp_path, wrap):
+@pytest.mark.parametrize('write', (write_torch, write_pickle))
+def test_a_container_in_many_places_is_read_once(tmp_path, wrap, write):
     value = np.zeros(1)
     for _ in range(22):  # each holds the one before it twice
         value = wrap(value)
-    write_torch({'x': value}, tmp_path / 'shared.pth')
+    write({'x': value}, tmp_path / 'shared.pth')
     start = time.process_time()
     value = read_checkpoint(tmp_path / 'shared.pth')['x']
     assert time.process_time() - start < 1
@@ -141,7 +167,7 @@ def test_a_container_in_many_places_is_read_once(tmp_path, wrap):
 
 @pytest.mark.parametrize('is_zip', (False, True))
 def test_files_of_torch_without_checksums_are_read(tmp_path, is_zip):
-    """Files from before torch 1.6 are pickles."""
+    """Files from before torch 1.6 are pickles, which is how PaddlePaddle's begin too."""
     state, path = dense_state(), tmp_path / 'epoch_1.pth'
     before = torch.serialization.get_crc32_options()
     torch.serialization.set_crc32_options(False)
@@ -224,13 +250,14 @@ def test_a_pointer_that_is_no_name_is_left_out(pointer, tmp_path):
     assert newest_checkpoint(tmp_path) == path
 
 
-@pytest.mark.parametrize('kind', ('torch', 'safetensors'))
-def test_tensors_come_to_the_device_that_is_asked_for(tmp_path, monkeypatch, kind):
+@pytest.mark.parametrize('write', (
+    torch.save, safetensors_torch.save_file, lambda state, path: write_pickle({'a': state['a'].numpy()}, path)))
+def test_tensors_come_to_the_device_that_is_asked_for(tmp_path, monkeypatch, write):
     def load(path, device='cpu', load=safetensors_torch.load_file):  # itself it knows no device without data
         return {name: value.to(device) for name, value in load(path).items()}
 
     monkeypatch.setattr(safetensors_torch, 'load_file', load)
     path, state = tmp_path / 'weights', {'a': torch.ones(2, 3)}
-    (torch.save if kind == 'torch' else safetensors_torch.save_file)(state, path)
+    write(state, path)
     assert read_checkpoint(path)['a'].device.type == 'cpu'
     assert read_checkpoint(path, map_location='meta')['a'].device.type == 'meta'

@@ -5,7 +5,7 @@ from mmengine.config import Config
 
 from helpers.models import assert_equal, build, dense_state, official_state, prefixed, save
 from helpers.tools import run_tool
-from helpers.weight_files import assert_same_tensors, branch, classifier, dino, rejects, values, without
+from helpers.weight_files import assert_same_tensors, branch, classifier, dino, passl_state, rejects, values, without
 from xcit_dense.config.loading import load_config
 from xcit_dense.weights import find_state_dict, load_model, read_checkpoint
 from xcit_dense.weights.contents import config_of_checkpoint
@@ -20,6 +20,10 @@ def averaged(state):
 
 def meta(*hooks):
     return {'mmengine_version': '0.10.7', 'cfg': f'custom_hooks = {[dict(type=hook) for hook in hooks]!r}'}
+
+
+def passl(state):
+    return passl_state(state) | {f'backbone.{n}': v for n, v in state.items() if n.endswith('num_batches_tracked')}
 
 
 #: Each: a file from three models, and which of them is there by which name; the first is the default.
@@ -37,6 +41,10 @@ FILES = {
                          'ema_state_dict': averaged(prefixed(e, 'backbone.')),
                          'meta': meta('TeacherHook', 'AverageHook')},
         dict(student=1, teacher=0, ema=2, state_dict=1, ema_state_dict=2)),
+    'passl': (lambda t, s, e: prefixed(passl(t), 'Teacher.') | prefixed(passl(s), 'Student.'),
+              dict(student=1, teacher=0)),
+    'passl, distilled': (lambda t, s, e: prefixed(REGNET, 'Teacher.') | prefixed(passl(s), 'Student.'),
+                         dict(student=1)),
     'timm': (lambda t, s, e: {'state_dict': s, 'state_dict_ema': e, 'epoch': 3}, dict(state_dict=1, ema=2)),
     'deit': (lambda t, s, e: {'model': s, 'model_ema': e}, dict(model=1, ema=2, model_ema=2)),
     "mmengine's average": (
@@ -55,7 +63,7 @@ TITLES = {
     'dino': ('teacher', 'student'),
     'dino with average': ('teacher', 'student', 'ema (ema_state_dict.teacher)', 'ema_state_dict.student'),
     "dino's": ('teacher', 'student'), 'distilled': ('student (state_dict)', 'teacher', 'ema (ema_state_dict)'),
-    'timm': ('state_dict', 'ema (state_dict_ema)'),
+    'passl': ('Student', 'Teacher'), 'timm': ('state_dict', 'ema (state_dict_ema)'),
     'deit': ('model', 'ema (model_ema)'), "mmengine's average": ('ema (state_dict)', 'ema_state_dict')}
 
 
@@ -139,6 +147,7 @@ def test_no_layout_holds_the_projection_head(target, end, tmp_path):
               'backbone': 0}),
     ("dino's", {None: 0, 'teacher': 0, 'student': 1, 'student.backbone': 1}),
     ('distilled', {None: 1, 'teacher': 0, 'student': 1, 'ema': 2, 'teacher.model.backbone': 0}),
+    ('passl', {None: 1, 'student': 1, 'Teacher': 0}),
 ))
 def test_init_cfg_takes_the_teacher_or_what_its_prefix_names(kind, name, prefixes, tmp_path):
     states = [official_state() for _ in range(3)]

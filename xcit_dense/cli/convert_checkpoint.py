@@ -3,8 +3,8 @@
     python -m xcit_dense convert_checkpoint work_dirs/mine backbone.pth --to dense
     python -m xcit_dense convert_checkpoint xcit://small_12_p16_224 --inspect
 
-The layout of IN is recognised, including wrapped weights (data parallel, averages). One model is taken out of a file
-that holds several (distillation, DINO, EMA).
+The layout of IN is recognised, including PASSL's .pdparams and wrapped weights (data parallel, averages). One model is
+taken out of a file that holds several (distillation, DINO, EMA).
 """
 from .common import Parser, add_shared, run_tool
 
@@ -19,7 +19,7 @@ def main(argv=None):
                         help='layout of OUT: dense, official, timm or mmpretrain')
     parser.add_argument('--which', metavar='NAME', help='the model to convert if IN holds several: student, teacher, '
                         'ema (the average of the weights), or a key of the file; --inspect lists them. Default: the '
-                        'evaluated one, and of DINO the teacher')
+                        'evaluated one, of DINO the teacher, and of PASSL the student')
     parser.add_argument('--inspect', action='store_true', help='describe IN and write nothing')
     add_shared(parser, 'overwrite')
     args = parser.parse_args(argv)

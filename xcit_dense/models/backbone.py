@@ -36,7 +36,7 @@ class XCiT(Trunk):
             the gradients are wrong. With stochastic depth or dropout, train in one thread at a time:
             PyTorch's random numbers on a CPU are those of all threads.
         init_cfg: ``dict(type='Pretrained', checkpoint=FILE_OR_ADDRESS)`` starts from a file of the authors,
-            of timm or mmpretrain, or from a whole model; loading is strict
+            of timm, mmpretrain or PASSL, or from a whole model; loading is strict
             (`xcit_dense.weights.load_backbone`, which also explains ``prefix``).
 
     Raises:

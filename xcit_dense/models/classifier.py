@@ -28,7 +28,7 @@ class XCiTClassifier(Trunk):
         norm_eval: As for `xcit_dense.XCiT`.
         with_cp: As for `xcit_dense.XCiT`.
         init_cfg: ``dict(type='Pretrained', checkpoint=FILE_OR_ADDRESS)`` starts from a classifier of the authors, of
-            timm or mmpretrain, or of a run. Loading is strict, but the head starts fresh if the file has another
+            timm, mmpretrain or PASSL, or of a run. Loading is strict, but the head starts fresh if the file has another
             number of classes or no head (`xcit_dense.weights.load_classifier`).
 
     Raises:

@@ -29,9 +29,10 @@ class Models:
     """The models in a checkpoint.
 
     The container of a model is the key of its dict of tensors, or ``''`` if the file is that dict. If names begin with
-    a teacher and a student, these are the containers; in a second such dict, they follow its key
-    (``ema_state_dict.teacher``). ``module.`` prefixes are removed. The centre of DINO's own files, which is in its
-    loss, is with the teacher, as in files of this package.
+    a teacher and a student, these are the containers, the one that the run was for first: DINO's ``teacher``, or the
+    ``Student`` of PASSL's distillation. In a second such dict, they follow its key (``ema_state_dict.teacher``).
+    ``module.`` prefixes are removed. The centre of DINO's own files, which is in its loss, is with the teacher, as in
+    files of this package.
 
     Args:
         checkpoint: What `xcit_dense.weights.read_checkpoint` returned.
@@ -83,7 +84,8 @@ class Models:
         Args:
             source: The file, for messages.
             which: One of ``names``, or the container of the model; upper or lower case. Default: the first container
-                that holds an XCiT, in the order ``state_dict``, ``model``, ``teacher``, ``student``, any other.
+                that holds an XCiT, in the order ``state_dict``, ``model``, ``teacher``, ``student``, any other; of
+                PASSL's ``Student`` and ``Teacher``, the student.
                 ``state_dict`` holds the weights that were evaluated.
 
         Raises:
@@ -203,7 +205,7 @@ def _is_state(value):
 
 
 def _halves(container, state):
-    """Remove ``module.`` and separate teacher and student (`DINO`)."""
+    """Remove ``module.`` and separate teacher and student (`DINO`; with capitals, of PASSL)."""
     if any(name.startswith('module.') for name in state):
         state = {n: v for n, v in state.items() if n not in _AVERAGERS_COUNTERS}
         # if a name exists with and without the prefix, the prefix stays, so that no tensor is lost
@@ -214,4 +216,4 @@ def _halves(container, state):
         if half.lower() not in ('teacher', 'student'):
             return {container: state}
         halves.setdefault(half, {})[inner] = value
-    return dict(sorted(halves.items(), key=lambda item: item[0].lower() != 'teacher'))
+    return dict(sorted(halves.items(), key=lambda item: item[0] not in ('teacher', 'Student')))

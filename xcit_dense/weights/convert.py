@@ -54,6 +54,8 @@ def convert(source, out, target: str, which: str = None, overwrite: bool = False
     out = Path(out)
     if out.suffix not in ('.safetensors', '.pth', '.pt', '.bin'):
         raise CheckpointError(f'cannot write {out}: its name must end in .pth, .pt, .bin or .safetensors')
+    if target not in TARGETS:
+        raise CheckpointError(f'cannot write the layout {target!r}, only {", ".join(TARGETS)}')
     path = fetch(str(source))
     if out.resolve() == path.resolve():
         raise CheckpointError(f'{out} is the input file itself. Choose another name.')

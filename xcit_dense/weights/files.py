@@ -17,7 +17,7 @@ from ..errors import CheckpointError
 _OLD_TORCH = b'\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.'
 
 #: The kinds of file that `xcit_dense.weights.read_checkpoint` reads.
-CHECKPOINT_KINDS = ('torch', 'safetensors')
+CHECKPOINT_KINDS = ('torch', 'safetensors', 'pickle')
 #: The file of a work dir that names its newest checkpoint; the name is mmengine's.
 POINTER = 'last_checkpoint'
 #: The file of a work dir that holds the `Notes` of its run.
@@ -43,7 +43,7 @@ def kind_of_file(path) -> str:
     if head.startswith(_OLD_TORCH):
         return 'torch'
     if head.startswith(b'\x80'):
-        return 'a pickle that torch did not write'
+        return 'pickle'
     # enough to tell a web page or a pointer of Git LFS
     return f'a file that begins with {head[:40]!r}' if head else 'an empty file'
 

@@ -31,6 +31,7 @@ class Layout:
         in_whole_model: Whether the backbone's names begin with ``backbone.``; the classifier's ``head.`` does not.
         holds: Which parts it can hold in addition to the backbone: classifier, pyramid, rest (neck and heads).
         splits_qkv: Whether class attention has separate q, k and v.
+        transposes: Whether the weights of linear layers, XCiT's only tensors of two dimensions, are transposed.
     """
     title: str
     names: tuple = ()
@@ -38,6 +39,7 @@ class Layout:
     in_whole_model: bool = False
     holds: tuple = ('classifier', )
     splits_qkv: bool = False
+    transposes: bool = False
 
 
 LAYOUTS = {
@@ -54,6 +56,9 @@ LAYOUTS = {
                ('.local_mp.conv1.', '.local_mp.conv1.conv.'), ('.local_mp.conv2.', '.local_mp.conv2.conv.'),
                ('.local_mp.bn.', '.local_mp.conv1.bn.'),
                ('.mlp.fc1.', '.ffn.layers.0.0.'), ('.mlp.fc2.', '.ffn.layers.1.'), ('.head.', '.head.fc.'))),
+    'PASSL': Layout(
+        "weights in PASSL's layout", in_whole_model=True, transposes=True,
+        names=(('.head.', '.head.fc_cls.'), ('.running_mean.', '._mean.'), ('.running_var.', '._variance.'))),
 }
 
 
@@ -115,7 +120,8 @@ class Contents:
         layout = LAYOUTS[title]
         for name in [n for n in rest if (new := renamed(n, layout, back=True)) != n and part_of(new) == 'classifier']:
             inside[name] = rest.pop(name)
-        inside = {renamed(name, layout, back=True): value for name, value in inside.items()}
+        inside = {renamed(name, layout, back=True): value.t().contiguous()
+                  if layout.transposes and value.dim() == 2 else value for name, value in inside.items()}
         return cls(title, _joined(inside, source) if layout.splits_qkv else inside, rest)
 
     @property
@@ -214,6 +220,8 @@ def _prefix(state, source):
 def _recognise(state):
     if any(name.startswith('xca_layers.') for name in state):
         return 'mmpretrain'
+    if any(name.endswith('._mean') for name in state):
+        return 'PASSL'
     if any(name.startswith('pos_embed.') or _QKV.match(name) for name in state):
         return 'timm'
     return 'official' if any(part_of(name) == 'classifier' for name in state) else 'dense'

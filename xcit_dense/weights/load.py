@@ -191,7 +191,7 @@ def load_strictly(model, state, source, contents, title, may_lack=lambda name: F
     """Load ``state`` if it fits, except for names that may be missing or unused; otherwise raise and change nothing."""
     wanted = model.state_dict()
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    # files of old torch have no batch counters; nothing reads them
+    # files of PASSL and old torch have no batch counters; nothing reads them
     lacking = [n for n in wanted if n not in state and not n.endswith('num_batches_tracked')]
     problems = [
         _listed('missing in the file', [n for n in lacking if not may_lack(n)]),

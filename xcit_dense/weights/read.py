@@ -5,7 +5,10 @@ nothing but numbers. NumPy's own functions are never called: they turn raw bytes
 """
 import argparse
 import json
+import pickle
+import pickletools
 import re
+from collections import OrderedDict
 
 import numpy as np
 import torch
@@ -20,6 +23,8 @@ from .zoo import fetch
 #: Key of class names and palette, as JSON, in the metadata of a safetensors file, which is only text.
 META_KEY = 'dataset_meta'
 
+#: Maximum tuples of a pickle. Trainings have five for each array; the hash of some 100,000 nested ones crashes Python.
+_MOST_TUPLES = 50_000
 #: How torch and the stand-ins report that a file asks for something that is not allowed; torch adds advice to allow it.
 _REFUSAL = re.compile(r'(?:GLOBAL |refused: |unrecognized function |but got )((?<=GLOBAL )\S+|.*)')
 
@@ -27,7 +32,8 @@ _REFUSAL = re.compile(r'(?:GLOBAL |refused: |unrecognized function |but got )((?
 def read_checkpoint(source, map_location='cpu'):
     """Read a checkpoint file without running any code in it.
 
-    The content of the file decides its kind, not its name: files of torch, or safetensors.
+    The content of the file decides its kind, not its name: files of torch, safetensors, or pickles of NumPy arrays,
+    which PaddlePaddle writes (``.pdparams``). Their arrays become tensors.
 
     Args:
         source: A path, a work dir (its best checkpoint), an ``https://`` address (kept in torch's
@@ -60,8 +66,6 @@ def read_checkpoint(source, map_location='cpu'):
         raise CheckpointError(f'cannot read {path}: the file is damaged or incomplete ({reason}). {fix}') from error
     if kind == 'an ONNX file':
         fix = 'predict, test and xcit_dense.load accept it; here, use the checkpoint that it was exported from.'
-    elif kind.startswith('a pickle'):
-        fix = 'If it is from PaddlePaddle (.pdparams): PASSL has the models of the authors, which are at xcit://NAME.'
     raise CheckpointError(f'cannot read {path}: it is {kind}, not a checkpoint. {fix}')
 
 
@@ -86,10 +90,43 @@ def _read_safetensors(path, map_location):
     return {'state_dict': state, 'meta': {'dataset_meta': json.loads(said)}} if said else state
 
 
-_READERS = {'torch': _read_torch, 'safetensors': _read_safetensors}
+def _read_pickle(path, map_location):
+    with open(path, 'rb') as file:
+        tuples = 0
+        for count, (opcode, number, _) in enumerate(pickletools.genops(file)):
+            tuples += opcode.name.startswith(('TUPLE', 'FROZENSET', 'OBJ', 'INST'))
+            if tuples > _MOST_TUPLES or 'PUT' in opcode.name and number > count:  # memory is taken up to this number
+                raise ValueError('refused: so many tuples or memo entries that Python would crash')
+        file.seek(0)
+        content = _ArrayReader(file).load()
+    parts = (content, *content.values()) if isinstance(content, dict) else ()
+    for part in {id(part): part for part in parts if isinstance(part, dict)}.values():  # each once
+        part.pop('StructuredToParameterName@@', None)  # only PaddlePaddle's own names
+        for name, value in part.items():
+            if isinstance(value, tuple) and len(value) == 2:  # its own name of a tensor, and the tensor
+                value = value[1]
+            if isinstance(value, np.ndarray):
+                part[name] = torch.from_numpy(value).to(map_location)
+    return content
 
 
-class _Dtype:
+_READERS = {'torch': _read_torch, 'safetensors': _read_safetensors, 'pickle': _read_pickle}
+
+
+class _Sealed(type):
+    """Type of the stand-ins: a pickle could set attributes of what it names, which all later files would see."""
+
+    @property
+    def __setstate__(cls):
+        raise ValueError(f'refused: attributes of {cls.__name__.strip("_")}')
+
+
+def _stand_in(function):
+    """Return a sealed class whose call is that of a function, or of a class of Python."""
+    return _Sealed(function.__name__, (), {'__new__': lambda cls, *args: function(*args)})
+
+
+class _Dtype(metaclass=_Sealed):
     """Replaces ``numpy.dtype``: only plain numbers, no objects (pointers in raw bytes) and no fields."""
 
     def __init__(self, code, *flags):
@@ -104,12 +141,12 @@ class _Dtype:
     @staticmethod
     def read(dtype, data):
         """Return the numbers in raw bytes."""
-        if not isinstance(dtype, _Dtype) or not isinstance(data, bytes):
+        if not isinstance(dtype, _Dtype) or not isinstance(data, bytes | bytearray):
             raise ValueError('refused: an array of anything other than numbers')
         return np.frombuffer(data, dtype.value)
 
 
-class _Array(np.ndarray):
+class _Array(np.ndarray, metaclass=_Sealed):
     """Replaces ``numpy.ndarray`` and the function that makes an empty one, whose numbers are in the state that follows.
 
     It is written as an array of NumPy.
@@ -129,9 +166,24 @@ class _Array(np.ndarray):
         return np.array(self).__reduce__()
 
 
+@_stand_in
 def _scalar(dtype, data):
     """Replaces NumPy's ``scalar``."""
     return _Dtype.read(dtype, data)[0]
+
+
+@_stand_in
+def _from_buffer(data, dtype, shape, order):
+    """Replaces NumPy's ``_frombuffer``, with which pickles of protocol 5 write arrays."""
+    return _Dtype.read(dtype, data).reshape(shape, order=order).copy(order).view(_Array)
+
+
+@_stand_in
+def _bytes(text, encoding):
+    """Replaces ``_codecs.encode``, with which pickles of protocol 2 write bytes as text."""
+    if not isinstance(text, str) or encoding != 'latin1':
+        raise ValueError(f'refused: encoding {encoding!r}')
+    return text.encode('latin1')
 
 
 class _SavedHistory(HistoryBuffer):
@@ -148,10 +200,23 @@ def _statistics_method(owner, name):
         raise ValueError(f'refused: attribute {name!r}')
 
 
-#: The names of NumPy's module for arrays, before and since NumPy 2.
-_MULTIARRAY = ('numpy.core.multiarray', 'numpy._core.multiarray')
+#: NumPy's names in a file, before and since NumPy 2, and their stand-ins.
+_NUMPY = {'numpy.ndarray': _Array, 'numpy.dtype': _Dtype, **{
+    f'numpy.{core}.{name}': stand_in for core in ('core', '_core') for name, stand_in in (
+        ('multiarray._reconstruct', _Array), ('multiarray.scalar', _scalar), ('numeric._frombuffer', _from_buffer))}}
 #: What files of mmengine's runner hold in addition to tensors: numbers of NumPy, and log buffers, which refer to their
 #: methods. (The authors' training and DINO's write their options, an `argparse.Namespace`.)
-_RUNS = {'numpy.ndarray': _Array, 'numpy.dtype': _Dtype, **{f'{m}._reconstruct': _Array for m in _MULTIARRAY},
-         **{f'{m}.scalar': _scalar for m in _MULTIARRAY}, 'builtins.getattr': _statistics_method,
+_RUNS = {**_NUMPY, 'builtins.getattr': _statistics_method,
          'mmengine.logging.history_buffer.HistoryBuffer': _SavedHistory}
+
+
+class _ArrayReader(pickle.Unpickler):
+    """Reads pickles of any protocol (torch's reader: only of 2) that hold only containers and arrays of numbers."""
+
+    KNOWN = {**_NUMPY, 'builtins.tuple': _stand_in(tuple), '__builtin__.tuple': _stand_in(tuple),
+             'collections.OrderedDict': _stand_in(OrderedDict), '_codecs.encode': _bytes}
+
+    def find_class(self, module, name):
+        if f'{module}.{name}' not in self.KNOWN:
+            raise ValueError(f'refused: {module}.{name}')
+        return self.KNOWN[f'{module}.{name}']
