@@ -1,5 +1,6 @@
 """The rooms of the package: what may import what, and how large each is."""
 import ast
+import re
 from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 from importlib.util import resolve_name
@@ -96,6 +97,8 @@ def test_files_and_rooms_stay_small():
         rooms[path.relative_to(PACKAGE).parts[0]] += count
     larger = {room: count for room, count in rooms.items() if count > 0.15 * sum(lines.values())}
     assert not larger, 'no folder holds more than 15 percent of the package'
+    budget = re.search(r'a budget of ([\d,]+) lines', (ROOT / 'docs/design.md').read_text())[1]
+    assert sum(lines.values()) <= int(budget.replace(',', '')), f'{budget} lines at most: docs/design.md#size'
 
 
 def test_tests_mirror_the_rooms_and_stay_small():

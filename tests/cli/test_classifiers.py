@@ -124,6 +124,16 @@ def test_no_more_best_classes_are_asked_for_than_there_are(count, wanted, from_d
     assert cfg.val_evaluator[1].topk == 7
 
 
+def test_top_5_is_measured_unless_a_metric_says_otherwise():
+    pytest.importorskip('mmpretrain')
+    cfg = load_config('xcit_n12_p8_small')
+    cfg.val_evaluator = [dict(type='Accuracy'), dict(type='Accuracy', topk=(1, )), dict(type='Accuracy', thrs=0.5),
+                         dict(type='SingleLabelMetric')]
+    set_classes(cfg, [str(number) for number in range(6)])
+    assert cfg.val_evaluator == [dict(type='Accuracy', topk=(1, 5)), dict(type='Accuracy', topk=(1, )),
+                                 dict(type='Accuracy', thrs=0.5), dict(type='SingleLabelMetric')]
+
+
 @pytest.mark.parametrize('model, wanted', (
     (None, None), (dict(backbone=dict(type='ResNet')), None), (dict(backbone=dict(type='LeNet5', num_classes=4)), 4),
     (dict(backbone=dict(type='XCiTClassifier', num_classes=0), head=dict(type='LinearClsHead', num_classes=7)), 7),

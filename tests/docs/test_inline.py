@@ -20,7 +20,7 @@ TOOLS = [*tool_names(), *(path.stem for path in (ROOT / 'tools').glob('*.py') if
 #: Options of others that a sentence names without the program: of torch's launcher and the tests.
 OF_OTHERS = {*re.findall(r'--[a-z][\w-]*', get_args_parser().format_help()), '--part', '--at-most', '--gpu-data',
              '--minutes'}
-ENDS = 'coco', 'ade20k', 'custom', 'small', 'finetune', 'imagenet'
+ENDS = 'coco', 'ade20k', 'custom', 'small', 'finetune', 'imagenet', 'imagenet_dist'
 
 
 def options_of(tools):
@@ -76,6 +76,20 @@ def check_command(code):
     tool, words, _ = read_command(command_of(code).words)
     if tool and words:
         check_names(tool, parse(tool, ['1' if word == 'N' else word for word in words]))
+
+
+def test_every_part_of_the_paper_has_a_command():
+    """And each command of the table can be read."""
+    table = (ROOT / 'docs/index.md').read_text().partition('## The paper, part by part')[2].partition('\n## ')[0]
+    rows = [line.split(' | ') for line in table.splitlines() if line.startswith('| ')][1:]
+    for part in ('XCA', 'LPI', 'class attention', 'LayerScale', 'figure 1', 'figure 2', 'figure 3', 'figure 4',
+                 'ImageNet: ', 'distillation', 'DINO: k-NN', 'DINO: linear', 'COCO', 'Semantic FPN', 'UperNet'):
+        assert any(part in title for title, *_ in rows), part
+    for title, _, command in rows:
+        code = re.match(r'`(python -m [^`]+)`', command)
+        assert code or command.startswith('the same'), title
+        if code:
+            check_command(code[1])
 
 
 def test_published_weights():

@@ -41,11 +41,13 @@ def _listed(value):
 
 
 def limit_top_k(cfg: Config, count: int):
-    """Drop top-k accuracies that are always 100 percent because there are only ``count`` classes.
+    """Measure top-5 beside top-1, unless a metric says which, and no top-k that ``count`` classes always reach.
 
     If k is larger than the number of classes, mmpretrain fails at the end of the first validation.
     """
     for key, metric in evaluators(cfg):
+        if type_name(metric.get('type')) == 'Accuracy' and count > 5 and not {'topk', 'thrs'} & metric.keys():
+            metric['topk'] = (1, 5)
         ks = tuple(_listed(metric.get('topk', ())))
         if type_name(metric.get('type')) == 'Accuracy' and ks != (1, ) and max(ks, default=0) >= count:
             metric['topk'] = tuple(k for k in ks if k < count) or (1, )
