@@ -100,6 +100,16 @@ def test_what_libraries_publish_is_the_default():
     assert teacher.eval()(images(64)).shape == (2, 4)
 
 
+def test_a_teacher_of_torchvision_loads(tmp_path):
+    """One that asks for the version of its tensors."""
+    teacher, _ = built('torchvision', 'mnasnet0_5')
+    state = {name: value.clone() for name, value in randomise(teacher.model).state_dict().items()}
+    torch.save(state, tmp_path / 'x.pth')
+    teacher, source = built('torchvision', 'mnasnet0_5', checkpoint=str(tmp_path / 'x.pth'), image_size=32)
+    load_teacher(teacher, source, 4)
+    assert_equal(dict(teacher.model.state_dict()), state)
+
+
 def test_weights_load_strictly(teacher_file, tmp_path):
     teacher, _ = built('timm', 'test_resnet', 3)
     state = torch.load(teacher_file)['model']
@@ -150,6 +160,7 @@ def test_no_such_classifier():
             ('torchvision', 'resnet18.V9', 'no weights V9, only IMAGENET1K_V1'),
             ('mmpretrain', 'resnet18_8xb32_in1', 'Failed to find model'),
             ('xcit_dense', 'xcit_m24_p16_custm', 'did you mean xcit_m24_p16_custom'),
+            ('xcit_dense', 'xcit://small_24_p8_24', 'did you mean .*small_24_p8_224'),
             ('xcit_dense', 'maskrcnn_xcit_n12_p16_small', 'MaskRCNN is not in the mmpretrain::model registry'),
             ('xcit_dense', 'xcit_n12_p16_dino_small', 'is not a classifier')):
         with pytest.raises(ConfigError, match=f'model.teacher.name: {name} of {library} .*{word}'):

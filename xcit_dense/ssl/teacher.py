@@ -14,7 +14,7 @@ from ..data.classes import classes_of_data, difference_of, heads_of_classes, kno
 from ..data.datasets import LOADERS, datasets
 from ..errors import CheckpointError, ConfigError, DataError, SetupError
 from ..weights import fetch, load_model, read_checkpoint
-from ..weights.zoo import PREFIX, WEIGHTS
+from ..weights.zoo import PREFIX, WEIGHTS, get_weights
 
 _HUB = 'https://huggingface.co/{}/resolve/main/model.safetensors'  # where timm keeps its weights
 
@@ -70,10 +70,10 @@ def _of_mmpretrain(name, num_classes):
 def _of_xcit(name, num_classes):
     """Return an XCiT by the name of its weights, such as ``xcit://small_24_p8_224``, or of its config."""
     short = name.removeprefix(PREFIX)
-    if short not in WEIGHTS or name.endswith('.py'):
+    if not name.startswith(PREFIX) and short not in WEIGHTS:
         return _of_config(get_config(name, pretrained=False), num_classes)
     cfg = get_config('xcit_s12_p16_imagenet', pretrained=False)  # the others differ only in arch
-    cfg.model.backbone.arch = WEIGHTS[short].arch
+    cfg.model.backbone.arch = get_weights(name).arch
     model, known = _of_config(cfg, num_classes, PREFIX + short)
     return model, Known(known.preprocessor, 384 if '_384' in short else known.size, known.weights)
 
