@@ -289,7 +289,7 @@ def test_the_linear_layer_sees_crops_of_the_size_of_the_test(cfg):
     assert (hook_of(cfg).loader.batch_size, hook_of(cfg).epochs) == (3, 7)
     steps = hook_of(cfg).loader.dataset.pipeline
     assert [step.type for step in steps] == ['LoadImageFromFile', 'RandomResizedCrop', 'RandomFlip', 'PackInputs']
-    assert (steps[1].scale, steps[1].backend, steps[1].interpolation) == (48, 'pillow', 'bicubic')
+    assert (steps[1].scale, steps[1].backend, steps[1].interpolation) == (48, 'pillow', 'bilinear')
     assert (steps[2].prob, steps[2].direction) == (0.5, 'horizontal')
     assert cfg.test_dataloader.dataset.pipeline[2].crop_size == 48  # the test itself does not change
     set_linear(whole, 7, short=True)

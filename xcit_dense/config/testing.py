@@ -132,7 +132,7 @@ def set_linear(cfg: Config, epochs: int, short: bool = False):
                               "test_dataloader does not show it: it needs ResizeEdge (edge='short') and CenterCrop; "
                               'or use --linear short, which does not crop them')
         replaced = dict(
-            ResizeEdge=dict(type='RandomResizedCrop', scale=side, backend='pillow', interpolation='bicubic'),
+            ResizeEdge=dict(type='RandomResizedCrop', scale=side, backend='pillow', interpolation='bilinear'),
             CenterCrop=dict(type='RandomFlip', prob=0.5, direction='horizontal'))
         pipeline = [replaced.get(type_name(step.get('type')), step) for step in pipeline]
         size = cfg[LOADERS[0]].get('batch_size') or size

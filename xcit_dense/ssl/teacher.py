@@ -1,6 +1,7 @@
 """The teacher of a distillation: which model of which library, its weights, and the images that it sees."""
 import hashlib
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -19,18 +20,11 @@ from ..weights.zoo import PREFIX, WEIGHTS, get_weights
 _HUB = 'https://huggingface.co/{}/resolve/main/model.safetensors'  # where timm keeps its weights
 
 
-@dataclass(frozen=True)
-class Known:
-    """What a library knows of a model.
-
-    Attributes:
-        preprocessor: A ``ClsDataPreprocessor`` of mmpretrain that normalises as in the training of the model.
-        size: Side of its images in pixels, or None if it is unknown.
-        weights: Where its published weights are, or None.
-    """
+class Known(NamedTuple):
+    """What a library knows of a model: its ``ClsDataPreprocessor``, the side of its images, and where weights are."""
     preprocessor: nn.Module
-    size: int | None
-    weights: str | None
+    size: int | None = None
+    weights: str | None = None
 
 
 def _of_timm(name, num_classes):
@@ -75,7 +69,7 @@ def _of_xcit(name, num_classes):
     cfg = get_config('xcit_s12_p16_imagenet', pretrained=False)  # the others differ only in arch
     cfg.model.backbone.arch = get_weights(name).arch
     model, known = _of_config(cfg, num_classes, PREFIX + short)
-    return model, Known(known.preprocessor, 384 if '_384' in short else known.size, known.weights)
+    return model, known._replace(size=384 if '_384' in short else known.size)
 
 
 def _of_config(cfg, num_classes, weights=None):
