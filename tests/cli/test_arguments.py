@@ -55,11 +55,11 @@ OPTIONS = dict(
                   dtype='bfloat16', tile=7, overlap=0.5, device='cuda', overwrite=True)),
     test=(f'--work-dir w {OF_DATA} --launcher slurm --local-rank 3 --show-dir s --at-least a=1 b=2 --cfg-options c=3 '
           '--size 9 --crop-ratio 0.5 --image-size 7 --dtype bfloat16 --runtime openvino --report r --tta '
-          '--knn 5 --batch-size 6 --workers 4 --device cpu --overwrite',
+          '--knn 5 --batch-size 6 --workers 4 --device cpu --overwrite --sizes 160 224',
           dict(READ_OF_DATA, work_dir='w', launcher='slurm', local_rank=3, show_dir='s', at_least=[('a', 1), ('b', 2)],
                cfg_options=['c=3'], size=9, crop_ratio=0.5, image_size=[7], dtype='bfloat16', runtime='openvino',
-               report='r', tta=True, knn=5, batch_size=6, workers=4, device='cpu',
-               overwrite=True)),
+               report='r', tta=True, knn=5, batch_size=6, workers=4, device='cpu', overwrite=True,
+               sizes=[160, 224])),
     train=(f'--work-dir w {OF_DATA} --launcher mpi --local_rank 2 --resume --overwrite --no-pretrained --data-findings '
            'warn --config-findings warn --amp --compile --auto-scale-lr --cfg-options c=3 --image-size 9 8 --epochs 7 '
            '--batch-size 6 --lr 0.5 --workers 4 --augment light --suggest --init-from i --val-loss --log tensorboard '
@@ -129,8 +129,7 @@ REJECTED = dict(
     classify='--top 0, --crop-ratio nan', export='one_too_many',
     make_demo_data='--train x, --size 1.5', measure='--iterations 0, --iterations x, --images -1, --images x',
     predict='--score-thr nan, --tile 1.5, --device gpu, --overlap inf, one_too_many',
-    test='--knn 0, --linear 0, --linear long, --size 64.5, --sizes 160 224, --crop-ratio nan, '
-         '--launcher x',
+    test='--knn 0, --linear 0, --linear long, --size 64.5, --sizes 64 0, --sizes 64 x, --crop-ratio nan, --launcher x',
     train='--lr x, --lr inf, --val-share nan, --launcher x, --data-findings x, --config-findings x, --local_rank x')
 
 

@@ -1,4 +1,7 @@
-"""Classifiers through the tools: train, test, test at another size, and test on the layouts of ImageNet."""
+"""Classifiers through the tools: train, test, test at other sizes, and test on the layouts of ImageNet."""
+import json
+import os
+import signal
 
 import cv2
 import numpy as np
@@ -67,13 +70,55 @@ def test_another_size(run, class_folders, tmp_path, monkeypatch):
         assert {*seen} == {(size, size)} and 'accuracy/top1: ' in done.stdout
 
 
+def no_memory():
+    raise torch.OutOfMemoryError('no memory')
+
+
+def test_several_sizes(run, class_folders, tmp_path, monkeypatch):
+    args, seen = (TINY_CLS_CONFIG, run, '--data-root', class_folders, '--work-dir', tmp_path), []
+
+    def rows():
+        return json.loads((tmp_path / 'sizes.json').read_text())['sizes']
+
+    def forward_or(fail=None):
+        monkeypatch.setattr(XCiTClassifier, 'forward', lambda model, x: (
+            fail() if fail and x.shape[2] == 40 and len(x) > 1 else None,  # not in the trial, of one image
+            seen.append((x.shape[2], x.sum().item())), model.head(model.features(x)))[2])
+
+    forward_or()
+    done = run_tool('test.py', *args, '--sizes', 48, 32, '--crop-ratio', 0.8)
+    inputs = seen[2:]
+    assert list(dict.fromkeys(size for size, _ in inputs)) == [48, 32]
+    title, *lines = done.stdout.strip().splitlines()[-3:]
+    assert title.split()[:4] == ['size', 'accuracy/top1', 'seconds', 'ms/image']
+    assert [line.split()[0] for line in lines] == ['48', '32'] and cv2.imread(str(tmp_path / 'sizes.png')).std() > 5
+    for row in rows():  # as tested alone
+        seen.clear()
+        one = run_tool('test.py', *args, '--size', row['size'], '--crop-ratio', 0.8).stdout
+        assert f'accuracy/top1: {row["accuracy/top1"]:.4f}' in one and row['ms/image'] > 0
+        assert seen == [(size, values) for size, values in inputs if size == row['size']]
+    # what is done stays if a later size cannot be tested, or the user stops
+    for fail, message in ((no_memory, '--sizes 40: out of memory: no memory. To need less: a smaller --batch-size'),
+                          (lambda: os.kill(os.getpid(), signal.SIGINT), 'stopped')):
+        forward_or(fail)
+        done = run_tool('test.py', *args, '--sizes', 24, 40, 32, check=False)
+        assert done.returncode and message in done.stdout and 'Traceback' not in done.stdout
+        assert [row['size'] for row in rows()] == [24] and 'accuracy by image size' in done.stdout
+    (tmp_path / 'sizes.json').write_text('mine')
+    done = run_tool('test.py', *args, '--sizes', 32, check=False)
+    assert done.returncode == 1 and 'sizes.json' in done.message and '--overwrite' in done.message
+    assert (tmp_path / 'sizes.json').read_text() == 'mine'
+
+
 @pytest.mark.parametrize('config, args, words', (
     (TINY_CONFIG, ('--size', 64), ('--size', 'classifiers', 'Resize', 'test_dataloader')),
     (TINY_CLS_CONFIG, ('--size', 0), ('--size', 'got 0')),
     (TINY_CLS_CONFIG, ('--size', -1), ('got -1', )),
     (TINY_CLS_CONFIG, ('--crop-ratio', 1.1), ('--crop-ratio', '1.1')),
     (TINY_CLS_CONFIG, ('--crop-ratio', 0), ('--crop-ratio', 'got 0')),
-    (TINY_CLS_CONFIG, ('--size', 64, '--image-size', 64), ('--image-size and --size', 'only one'))))
+    (TINY_CLS_CONFIG, ('--size', 64, '--image-size', 64), ('--image-size and --size', 'only one')),
+    (TINY_CLS_CONFIG, ('--sizes', 64, '--size', 64), ('--sizes', '--size')),
+    (TINY_CLS_CONFIG, ('--sizes', 64, '--knn'), ('--sizes', '--knn'))))
 def test_sizes_that_cannot_be(config, args, words, call_tool, demo_data):
     if config == TINY_CLS_CONFIG:
         pytest.importorskip('mmpretrain')

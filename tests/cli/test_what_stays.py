@@ -24,7 +24,7 @@ ALL = (
     (*TEST, '--report', 'RUN/own', '--overwrite'), (*TEST, '--dtype', 'bfloat16'), (*TEST, '--amp'),
     (*TEST, '--image-size', 48), (*TEST, '--show-dir', 'RUN/shown'), (*TEST, '--at-least', 'nothing=1'),
     ('check_data.py', 'OWN', '--out', 'RUN'), ('attention.py', 'RUN', 'IMAGES', '--out', 'RUN'),
-    (*TRAIN, 'RUN/more', '--resume', 'RUN'), (*TRAIN, 'RUN/new', '--init-from', 'RUN'))
+    (*TRAIN, 'RUN/more', '--resume', 'RUN'), (*TRAIN, 'RUN/new', '--init-from', 'RUN'), (*TEST, '--sizes', 48, 64))
 #: Quick ones that differ most.
 QUICK = *ALL[1:4], PREDICT
 DENSE = (

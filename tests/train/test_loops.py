@@ -60,7 +60,7 @@ def test_too_little_memory_tells_the_batch():
     assert '0 images (unknown sizes' in loops._describe_memory(RuntimeError(), None, 1)
     for error, found in ((torch.OutOfMemoryError(), True), (RuntimeError("x can't allocate memory y"), True),
                          (RuntimeError('other'), False)):
-        assert loops._is_out_of_memory(error) == found
+        assert loops.is_out_of_memory(error) == found
 
 
 def test_a_loss_that_is_no_number_stops_the_run(demo_data, tmp_path):

@@ -1,6 +1,6 @@
 """The machine that a number was measured on, and its memory."""
 import platform
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -47,6 +47,13 @@ def _of_cpu(name) -> str:
 def own_peak_memory():
     """Return the most memory that this process has held, in bytes. Linux only."""
     return kib(Path('/proc/self/status'), 'VmHWM')  # not ru_maxrss: a new process inherits the peak of its parent
+
+
+def forget_peak_memory() -> bool:
+    """Let `own_peak_memory` begin anew from what this process holds now; return whether the system can."""
+    with suppress(OSError):
+        return Path('/proc/self/clear_refs').write_text('5') > 0
+    return False
 
 
 def kib(file, name):

@@ -42,6 +42,10 @@ def main(argv=None):
     parser.add_argument('--crop-ratio', type=finite, metavar='SHARE', help='classifiers: side of the crop divided by '
                         'the shorter side of the image, which is resized to PIXELS / SHARE (default: that of the '
                         'config)')
+    parser.add_argument('--sizes', type=positive, nargs='+', default=[], metavar='PIXELS', help='test at each of these '
+                        'image sizes, as --image-size or --size alone would, and write accuracy, time and memory to '
+                        'sizes.json and sizes.png in the work dir. --report is of the size of the training, or if it '
+                        'is none of them of the largest')
     features = parser.add_argument_group('features of a backbone', 'CONFIG is that of a classifier of the same arch, '
                                          'with labelled images; CHECKPOINT any file with a class token, also without '
                                          'a head.')
@@ -68,6 +72,7 @@ def _run(args):
     from ..predict.drawing import DrawingHook
     from ..predict.models import check_task, compare_with_config, is_exported, meta_of, open_exported
     from ..report.hooks import ReportHook
+    from ..report.sizes import configs_by_size, measure_at_sizes, size_of_report
     from ..train.runner import build_runner
     from ..train.work_dirs import find_model
     from ..weights import fetch, read_checkpoint
@@ -88,7 +93,7 @@ def _run(args):
     if missing := [name for name in ('test_dataloader', 'test_evaluator', 'test_cfg') if cfg.get(name) is None]:
         raise ConfigError(f'the config has no {", ".join(missing)}, so there is nothing to test. To test on the '
                           'validation data, set test_dataloader = val_dataloader and so on in your own config')
-    if (args.size, args.crop_ratio) != (None, None):
+    if not args.sizes and (args.size, args.crop_ratio) != (None, None):
         testing.set_test_size(cfg, args.size, args.crop_ratio)
     set_run_options(cfg, args)
     loaders = testing.READ if judged else ('test_dataloader', )
@@ -99,15 +104,17 @@ def _run(args):
     needed = cfg.get('classes_from_data') or classified_data(cfg)
     checkpoint = dict(state_dict={}, meta=dict(dataset_meta=meta_of(file))) if exported else read_checkpoint(
         args.checkpoint) if needed or Path(args.checkpoint).exists() else None
-    use_fit(cfg, checkpoint, given=(*(args.cfg_options or ()), *settings.options))
-    if not (args.size or args.image_size or args.crop_ratio):
+    use_fit(cfg, checkpoint, given=(*(args.cfg_options or ()), *settings.options, *['--image-size'] * bool(args.sizes)))
+    reported = size_of_report(cfg, checkpoint, args.sizes) if args.sizes and args.report is not None else None
+    if not (args.size or args.sizes or args.image_size or args.crop_ratio):
         compare_test_size(cfg, checkpoint, args.checkpoint)
     # features have no classes: those of the data are learned
     checkpoint = checkpoint if needed and not judged else None
     take_classes(cfg, checkpoint, args.checkpoint, loaders=loaders)
     warn_of_other_classes(cfg, checkpoint, args.checkpoint)
     if exported:
-        compare_with_config(cfg, file, args.checkpoint, sizes=not args.image_size)
+        compare_with_config(cfg, file, args.checkpoint, sizes=not (args.image_size or args.sizes))
+    cfgs = configs_by_size(cfg, args.sizes, args.crop_ratio, args.tta, tuple(args.cfg_options or ()))
     del checkpoint, file  # the model opens it again
     _set_options(cfg, args, exported, judged)
     runner = build_runner(cfg)
@@ -115,7 +122,7 @@ def _run(args):
         from ..ssl.probes import load_features  # needs mmpretrain
         load_features(runner, args.checkpoint)
     try:
-        metrics = runner.test()
+        metrics = measure_at_sizes(runner, cfgs, reported, args.overwrite) if cfgs else runner.test()
     finally:
         for hook in runner.hooks:
             if isinstance(hook, (DrawingHook, ReportHook)):
@@ -134,6 +141,12 @@ def _check_options(args, exported, judged):
              'has a fixed type, may have a fixed image size, outputs no features and runs in one process'),
             (args.report in list_models() or args.report and checkpoints_in(args.report),
              f'--report reads the word after it, {args.report}: put --report last, or give it a new folder'),
+            (args.sizes and (args.at_least or judged or args.show_dir),
+             '--at-least, --show-dir, --knn and --linear need a test at one size: give --image-size, for a classifier '
+             '--size, instead of --sizes'),
+            (args.sizes and (args.size or args.image_size), '--sizes has all sizes: omit --size and --image-size'),
+            (len(set(args.sizes)) < len(args.sizes),
+             f'the values of --sizes must differ, got {" ".join(map(str, args.sizes))}'),
             (args.image_size and args.size,
              '--image-size and --size set the same for a classifier: give only one of them')):
         if wrong:

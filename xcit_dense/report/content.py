@@ -105,6 +105,7 @@ class Content:
             the colours of the classes.
         trained: The metrics on some training images, by the same names; empty if there are none.
         sizes: Columns and rows of the table of objects by size, the smallest first; no rows if there is none.
+        by_size: Of a test at several image sizes: that of the report, and columns, rows and a figure of all.
     """
     task: str
     facts: list
@@ -118,6 +119,7 @@ class Content:
     colours: dict = field(default_factory=dict)
     sizes: tuple = ((), ())
     trained: dict = field(default_factory=dict)
+    by_size: tuple | None = None
 
 
 def write_classes(path, content):
@@ -140,9 +142,13 @@ def _write_csv(path, rows):
 
 
 def tell_classes(content) -> str:
-    """Return the table of classes as text, with the digits of its columns; of many classes only the worst."""
-    columns, rows = content.classes
-    lines = [['class', *(column.key for column in columns)],
+    """Return the table of classes as text; of many classes only the worst."""
+    return tell_rows('class', *content.classes)
+
+
+def tell_rows(head, columns, rows) -> str:
+    """Return a table, such as that of classes, as text, with the digits of its columns; of many rows only the first."""
+    lines = [[head, *(column.key for column in columns)],
              *([shortened(row.name), *(shown(row.values.get(column.key), column) for column in columns)]
                for row in rows[:_MOST_LINES])]
     left_out = max(len(rows) - _MOST_LINES, 0)

@@ -45,6 +45,7 @@ class ReportHook(Hook):
     def __init__(self, out_dir: str, overwrite: bool = False):
         self._own = OwnFiles(out_dir, 'test', overwrite)
         self._recorder, self._metrics = None, {}
+        self.by_size = None  # the SizesHook of tests at several sizes, of which the last has a report
 
     def before_test(self, runner):
         """Claim the files.
@@ -59,7 +60,8 @@ class ReportHook(Hook):
                                   f'{task.name}')
             return
         run_on_first(self._own.claim, *FILES)
-        self._recorder = self._try(runner, kind, runner)
+        if self.by_size is None or self.by_size.is_last:
+            self._recorder = self._try(runner, kind, runner)
 
     def after_test_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         """Keep what the report needs of a batch."""
@@ -103,7 +105,7 @@ class ReportHook(Hook):
         runner.logger.info('\n'.join([f'per class, worst first, on {count}:\n{tell_classes(content)}', *content.notes]))
 
     def _write(self, runner, content):
-        folder = Path(self._own.folder)
+        folder, content.by_size = Path(self._own.folder), self.by_size and self.by_size.content()
         write_classes(folder / CLASSES, content)
         write_confusion(folder / CONFUSION, content.confusion)
         draw_confusion(folder / MATRIX, content.confusion)

@@ -52,7 +52,8 @@ def write_page(path, content):
         metrics=metrics, trained=dict(_metrics(content.trained)),
         headlines=[(name, value) for name, value in metrics if name.endswith(_HEADLINES)],
         matrix=_matrix(content.confusion), pairs=_pairs(content),
-        pictures=map(_encoded, content.pictures), folder=folder, as_text=printable,
+        by_size_plot=content.by_size and _as_svg(content.by_size[-1]), as_text=printable,
+        pictures=map(_encoded, content.pictures), folder=folder,
         name_of_image=lambda path: printable(path.removeprefix(folder)), **_curves(content.work_dir))
     with atomic_write(Path(path)) as part, open(part, 'w', encoding='utf-8') as file:
         file.writelines(environment.get_template('page.html').generate(values))
@@ -73,12 +74,17 @@ def _curves(work_dir):
     """Return the curves as a picture, or why there are none."""
     if not work_dir:
         return dict(why_no_curves='There is no log of the training next to what was tested.')
-    file = io.BytesIO()
     try:
-        figure_of(work_dir).savefig(file, format='svg', transparent=True, metadata=dict(Date=None))
+        return dict(work_dir=work_dir, curves=_as_svg(figure_of(work_dir)))
     except DataError as error:
         return dict(why_no_curves=str(error))
-    return dict(work_dir=work_dir, curves=base64.b64encode(file.getvalue()).decode())
+
+
+def _as_svg(figure):
+    """Return a figure of matplotlib as SVG in base64."""
+    file = io.BytesIO()
+    figure.savefig(file, format='svg', transparent=True, metadata=dict(Date=None))
+    return base64.b64encode(file.getvalue()).decode()
 
 
 def _part(confusion, places):

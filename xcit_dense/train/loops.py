@@ -96,7 +96,7 @@ class _DenseLoop(OpenLoop):
         except _BadLoss as error:
             self._bad_loss(error, args, buffers)
         except RuntimeError as error:
-            if _is_out_of_memory(error):
+            if is_out_of_memory(error):
                 raise OutOfMemory(_describe_memory(error, batch, self.iterations + 1)) from error
             raise
         if self._agree(self._signal is not None):
@@ -139,7 +139,7 @@ class _DenseLoop(OpenLoop):
                 if isinstance(hook, EMAHook):
                     hook.after_val_epoch(self.runner)  # puts the model's own parameters back
         except RuntimeError as error:
-            if _is_out_of_memory(error):
+            if is_out_of_memory(error):
                 raise OutOfMemory(f'validation after iteration {self.iterations}: {first_line(error)}. Earlier '
                                   'checkpoints are kept. To need less memory: a smaller val_dataloader.batch_size, or '
                                   'smaller scales in the val_dataloader.') from error
@@ -265,7 +265,8 @@ def _checked(parse_losses):
     return parse
 
 
-def _is_out_of_memory(error):
+def is_out_of_memory(error) -> bool:
+    """Whether an error says that memory of a GPU, or of the machine, is used up."""
     return isinstance(error, torch.OutOfMemoryError) or type(error) is RuntimeError and (
         "can't allocate memory" in str(error))
 
