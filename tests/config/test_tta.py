@@ -141,7 +141,7 @@ def test_the_tool_merges_with_all_other_options(config, demo_data, tmp_path, cal
     assert '--tta merges the predictions' in done.stdout
     assert len([*(tmp_path / 'shown').rglob('*.jpg')]) == 3
     code, message = call_tool('test.py', config, tmp_path / 'm.onnx', '--data-root', demo_data, '--tta')
-    assert code == 1 and message.startswith('error: --tta, --knn, --dtype')
+    assert code == 1 and message.startswith('error: --tta, --knn, --linear, --dtype')
 
 
 def test_a_classifier_with_flips(class_folders, tmp_path):

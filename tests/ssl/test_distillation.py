@@ -61,7 +61,7 @@ def model(distilled, teacher_file, tmp_path):
         init_default_scope('mmpretrain')
         built = MODELS.build(cfg.model)
         teacher, _ = built.teacher_options.build(3, built.data_preprocessor)
-        load_teacher(teacher, teacher_file, 3)
+        load_teacher(teacher, teacher_file)
         built.teacher.module = teacher.eval().requires_grad_(False)
         return built
 

@@ -106,14 +106,14 @@ def test_a_teacher_of_torchvision_loads(tmp_path):
     state = {name: value.clone() for name, value in randomise(teacher.model).state_dict().items()}
     torch.save(state, tmp_path / 'x.pth')
     teacher, source = built('torchvision', 'mnasnet0_5', checkpoint=str(tmp_path / 'x.pth'), image_size=32)
-    load_teacher(teacher, source, 4)
+    load_teacher(teacher, source)
     assert_equal(dict(teacher.model.state_dict()), state)
 
 
 def test_weights_load_strictly(teacher_file, tmp_path):
     teacher, _ = built('timm', 'test_resnet', 3)
     state = torch.load(teacher_file)['model']
-    load_teacher(teacher, teacher_file, 3)
+    load_teacher(teacher, teacher_file)
     assert_equal(teacher.model.state_dict(), state)
     digest = teacher.digest
     state['fc.bias'][0] += 1e-3
@@ -123,7 +123,7 @@ def test_weights_load_strictly(teacher_file, tmp_path):
     del state['fc.bias']
     torch.save(state, tmp_path / 'part.pth')
     with pytest.raises(CheckpointError, match='missing in the file.*fc.bias'):
-        load_teacher(teacher, tmp_path / 'part.pth', 3)
+        load_teacher(teacher, tmp_path / 'part.pth')
     assert_equal(dict(teacher.model.state_dict()), before)
 
 
@@ -146,9 +146,9 @@ def test_a_teacher_of_other_classes(teacher_file, tmp_path):
             (3, ('blue', 'green', 'pink'), "without 'pink' and with 'red'")):
         teacher, _ = built('timm', 'test_resnet', num_classes)
         with pytest.raises(DataError if names else CheckpointError) as error:
-            load_teacher(teacher, tmp_path / 'teacher.pth', num_classes, names)
+            load_teacher(teacher, tmp_path / 'teacher.pth', names)
         assert all(word in str(error.value) for word in (*words, 'teacher.pth')), error.value
-    load_teacher(teacher, tmp_path / 'teacher.pth', 3, ('blue', 'green', 'red'))
+    load_teacher(teacher, tmp_path / 'teacher.pth', ('blue', 'green', 'red'))
 
 
 def test_no_such_classifier():
@@ -177,7 +177,7 @@ def test_a_size_that_a_teacher_cannot_take(tmp_path):
     teacher, _ = built('timm', 'vit_tiny_patch16_224', 3, image_size=32)
     torch.save(teacher.model.state_dict(), tmp_path / 'vit.pth')
     with pytest.raises(ConfigError, match='image_size: the teacher cannot take images of 32 pixels: .*224'):
-        load_teacher(teacher, tmp_path / 'vit.pth', 3)
+        load_teacher(teacher, tmp_path / 'vit.pth')
 
 
 def test_the_configs_are_the_published_recipe_with_the_published_teacher():

@@ -27,8 +27,8 @@ from .curves import INK, legend_below, line_style, name_axes, new_figure
 
 #: What such a test writes into the work dir.
 FILES = 'sizes.json', 'sizes.png'
-#: Ends of the names of metrics that are shown, and what they measure; the JSON file has all.
-_HEADLINES = dict(mAP='AP', mAP_50='AP', mIoU='IoU', mAcc='accuracy', aAcc='accuracy', top1='accuracy', top5='accuracy')
+#: Ends of the names of metrics that are shown; the JSON file has all.
+_HEADLINES = 'mAP', 'mAP_50', 'mIoU', 'mAcc', 'aAcc', 'top1', 'top5'
 _SIZE, _SECONDS, _TIME = 'size', 'seconds', 'ms/image'
 
 
@@ -192,15 +192,15 @@ class SizesHook(Hook):
         """Return the names of the metrics to show: the usual ones, or if there is none of them all."""
         measured = _SIZE, _SECONDS, _TIME, self.memory
         names = dict.fromkeys(name for row in self._in_order() for name in row if name not in measured)
-        return [name for name in names if name.endswith(tuple(_HEADLINES))] or list(names)
+        return [name for name in names if name.endswith(_HEADLINES)] or list(names)
 
     def _figure(self):
         names, sizes = self._names(), sorted(self.rows)
         rows, ticks = [self.rows[size] for size in sizes], sizes[:1]
         for size in sizes:  # as many as there is room for
             ticks += [size] if size - ticks[-1] >= max((sizes[-1] - sizes[0]) / 10, 1) else []
-        words = dict.fromkeys(word for name in names for end, word in _HEADLINES.items() if name.endswith(end))
-        titles = f'{", ".join(words)} (%)' if words else 'metric', f'{_TIME} of the model', self.memory
+        percent = ' (%)' * any(name.endswith(_HEADLINES) for name in names)
+        titles = f'metrics{percent}', f'{_TIME} of the model', self.memory
         figure, plots = new_figure(1, 2 + all(row[self.memory] for row in rows), size=(4.6, 4.2))
         for axes, title, keys in zip(plots, titles, (names, [_TIME], [self.memory]), strict=False):
             for place, key in enumerate(keys):

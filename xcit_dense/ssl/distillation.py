@@ -136,7 +136,7 @@ class TeacherHook(Hook):
         else:
             origin = fetch(origin)
             metainfo = getattr(runner.train_dataloader.dataset, 'metainfo', None) or {}
-            load_teacher(teacher, origin, num_classes, metainfo.get('classes', ()))
+            load_teacher(teacher, origin, metainfo.get('classes', ()))
         self._digest, self._before = teacher.digest, {}
         if wanted not in (None, self._digest):
             raise CheckpointError(f'model.teacher: {origin} is not the teacher that the resumed run began with. Give '

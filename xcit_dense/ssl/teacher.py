@@ -103,15 +103,16 @@ class Teacher(nn.Module):
         model: The classifier, from images to logits.
         wanted: The ``ClsDataPreprocessor`` of the model.
         given: That of the student.
+        num_classes: Number of its classes.
         size: Side of the images of the model, to which other ones are resized; None for none.
 
     Raises:
         ConfigError: The images of the student have other channels.
     """
 
-    def __init__(self, model: nn.Module, wanted, given, size: int = None):
+    def __init__(self, model: nn.Module, wanted, given, num_classes: int, size: int = None):
         super().__init__()
-        self.model, self.size = model, size
+        self.model, self.num_classes, self.size = model, num_classes, size
         mean, std = _mean_and_std(wanted)
         self._flips = wanted.to_rgb != given.to_rgb and len(mean) == 3
         ours, scale = (values.flip(0) if self._flips else values for values in _mean_and_std(given))
@@ -194,7 +195,7 @@ class TeacherOptions:
         source = self.checkpoint or known.weights
         if not source:
             raise ConfigError(f'model.teacher.checkpoint is missing: give the file of the weights of {self}')
-        return Teacher(model, known.preprocessor, student, self.image_size or known.size), str(source)
+        return Teacher(model, known.preprocessor, student, num_classes, self.image_size or known.size), str(source)
 
     def __str__(self):
         return f'{self.name} of {self.library}'
@@ -223,29 +224,23 @@ def check_teacher(cfg, resumed: bool = False):
     student = MODELS.build(dict(type='ClsDataPreprocessor') | (cfg.get('data_preprocessor') or {})
                            | (model.get('data_preprocessor') or {}))
     teacher, source = options.build(outputs_of(model) or 1000, student)
-    if resumed and saves_teacher(cfg):
+    hooks = [hook for hook in cfg.get('custom_hooks') or () if type_name(hook.get('type')) == 'TeacherHook']
+    if resumed and hooks and hooks[0].get('save'):
         return
     path, classes = fetch(source), ()
     if cfg.get('classes_from_data'):
         classes = classes_of_data(datasets(cfg, LOADERS[:1])[0])['classes']
         teacher, _ = options.build(len(classes), student)
-    load_teacher(teacher, path, outputs_of(model) if not classes else len(classes), classes)
+    load_teacher(teacher, path, classes)
 
 
-def saves_teacher(cfg) -> bool:
-    """Whether the checkpoints of a config hold the teacher."""
-    return any(type_name(hook.get('type')) == 'TeacherHook' and hook.get('save') for hook in
-               cfg.get('custom_hooks') or ())
-
-
-def load_teacher(teacher: Teacher, path, num_classes: int, classes=()):
+def load_teacher(teacher: Teacher, path, classes=()):
     """Load the weights of a teacher strictly from its file, and try it on an image.
 
     Args:
         teacher: The teacher, built for the classes of the student.
         path: The file.
-        num_classes: How many classes these are.
-        classes: Their names, if known.
+        classes: The names of these classes, if known.
 
     Raises:
         CheckpointError: The file does not fit the model, such as that of a teacher with more classes.
@@ -261,8 +256,8 @@ def load_teacher(teacher: Teacher, path, num_classes: int, classes=()):
     try:
         load_model(teacher.model, checkpoint, path)
     except CheckpointError as error:
-        raise CheckpointError(f'model.teacher.checkpoint: {error}. The teacher needs the {num_classes:,} classes of '
-                              'the student') from error
+        raise CheckpointError(f'model.teacher.checkpoint: {error}. The teacher needs the {teacher.num_classes:,} '
+                              'classes of the student') from error
     if teacher.size:
         try:
             with torch.no_grad():

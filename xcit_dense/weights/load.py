@@ -1,6 +1,5 @@
 """Load the weights of a checkpoint strictly."""
 import re
-from collections import OrderedDict
 
 from mmengine.logging import print_log
 from torch import Tensor
@@ -206,9 +205,9 @@ def load_strictly(model, state, source, contents, title, may_lack=lambda name: F
     if any(problems):
         raise CheckpointError(f'{source} does not fit the model: it holds {contents}; expected {title}. Tensors: '
                               + '; '.join(filter(None, problems)))
-    matched = OrderedDict((name, value) for name, value in state.items() if name in wanted)
-    matched._metadata = getattr(wanted, '_metadata', None)  # some modules ask for the version of their tensors
-    model.load_state_dict(matched, strict=False)
+    matched = {name: value for name, value in state.items() if name in wanted}
+    wanted.update(matched)  # it also has the versions of its tensors, which some modules ask for
+    model.load_state_dict(wanted, strict=False)
     # 'neck', or 'backbone.head' of a whole classifier
     parts = sorted({'.'.join(name.split('.')[:2 if name.startswith('backbone.') else 1]) for name in lacking})
     fresh = f'; {len(lacking)} start fresh: {", ".join(parts)}' if lacking else ''
