@@ -154,55 +154,6 @@ def test_stopped_and_resumed_is_the_same_to_the_last_bit(save, distilled, teache
         train(cfg, resume=True)
 
 
-#: Nothing is drawn at random, and the loss of a batch is the mean of those of its parts.
-CONFIG = """_base_ = '{base}'
-custom_imports = dict(imports=['xcit_dense', 'xcit_dense.for_mmpretrain', 'helpers.rank_dump'])
-randomness = dict(seed=1)
-model = dict(
-    type='DistilledClassifier',
-    teacher=dict(library='timm', name='test_resnet', checkpoint='{teacher}', image_size=32),
-    backbone=dict(drop_path_rate=0.),
-    train_cfg=dict(_delete_=True))
-train_dataloader = dict(
-    sampler=dict(_delete_=True, type='DefaultSampler'), dataset=dict(pipeline=_base_.test_pipeline), batch_size={batch})
-optim_wrapper = dict(
-    optimizer=dict(_delete_=True, type='SGD', lr=0.1, weight_decay=0.01),
-    clip_grad=dict(max_norm=5.),
-    paramwise_cfg=None)
-val_cfg = None
-val_dataloader = None
-val_evaluator = None
-custom_hooks = [dict(type='TeacherHook'), dict(type='RankDumpHook'), dict(type='EvalNormsHook'), {hooks}]
-"""
-
-
-@pytest.mark.slow
-def test_two_processes_learn_what_one_does_with_the_joined_batch(two_processes, class_folders, teacher_file, tmp_path):
-    """And it resumes exactly."""
-
-    def run(name, processes, *options, hooks='', check=True):
-        config = tmp_path / f'{name}.py'
-        config.write_text(CONFIG.format(base=TINY_CLS_CONFIG, teacher=teacher_file, batch=4 // processes, hooks=hooks))
-        tool = run_tool if processes == 1 else two_processes.run_tool
-        return tool('train.py', config, '--data-root', class_folders, '--work-dir', tmp_path / name, '--save-teacher',
-                    *options, check=check)
-
-    run('two', 2)
-    run('one', 1)
-    first, second, whole = (torch.load(tmp_path / name) for name in ('two/rank0.pt', 'two/rank1.pt', 'one/rank0.pt'))
-    assert len(whole['losses']) == 6 and first['losses'] != second['losses']
-    for loss, a, b in zip(whole['losses'], first['losses'], second['losses'], strict=True):
-        assert (a + b) / 2 == pytest.approx(loss, rel=1e-5)
-    stop = "dict(type='SignalHook', rank=1, iteration=3, number='SIGTERM')"
-    for done in run('run', 2, hooks=stop, check=False):
-        assert done.returncode == 128 + signal.SIGTERM
-    done, _ = run('run', 2, '--resume')
-    assert re.search(r'teacher: .* from the teacher in .*iter_3\.pth', done.stdout)
-    wanted, resumed = (read_checkpoint(newest_checkpoint(tmp_path / name)) for name in ('two', 'run'))
-    assert_equal(wanted['teacher'], torch.load(teacher_file)['model'])
-    assert_same_run(resumed, wanted)
-
-
 def write_config(path, teacher, more=''):
     """Write what a user writes."""
     path.write_text(f"""_base_ = '{TINY_CLS_CONFIG}'
@@ -221,6 +172,29 @@ def run_of_teacher(class_folders, tmp_path_factory):
     run_tool('train.py', TINY_CLS_CONFIG, '--data-root', class_folders, '--work-dir', work_dir, '--cfg-options',
              'classes_from_data=True', 'train_cfg.max_epochs=1')
     return work_dir
+
+
+@pytest.mark.slow
+def test_two_processes_resume_to_the_last_bit(two_processes, class_folders, run_of_teacher, tmp_path):
+    """Each with the teacher of the checkpoint, whose file is gone; losses of both are in the log."""
+    teacher = shutil.copytree(run_of_teacher, tmp_path / 'teacher')
+    options = '--data-root', class_folders, '--save-teacher', '--seed', 1
+
+    def train(name, *more, hooks='', check=True):
+        config = write_config(tmp_path / f'{name}.py', teacher, hooks and (
+            "custom_imports = dict(imports=['xcit_dense', 'xcit_dense.for_mmpretrain', 'helpers.rank_dump'])\n"
+            f"custom_hooks = [dict(type='TeacherHook'), {hooks}]"))
+        return two_processes.run_tool('train.py', config, '--work-dir', tmp_path / name, *options, *more, check=check)
+
+    train('whole')
+    for done in train('run', hooks="dict(type='SignalHook', rank=1, iteration=3, number='SIGTERM')", check=False):
+        assert done.returncode == 128 + signal.SIGTERM
+    shutil.rmtree(teacher)
+    done, _ = train('run', '--resume')
+    assert re.search(r'teacher: .* from the teacher in .*iter_3\.pth', done.stdout)
+    wanted, resumed = (read_checkpoint(newest_checkpoint(tmp_path / name)) for name in ('whole', 'run'))
+    assert_equal(wanted['teacher'], read_checkpoint(best_checkpoint(run_of_teacher))['state_dict'])
+    assert_same_run(resumed, wanted)
 
 
 @pytest.fixture(scope='module')
@@ -266,18 +240,6 @@ def test_student_and_teacher_are_ordinary_classifiers(run, run_of_teacher, class
         for name, value in read_checkpoint(best_checkpoint(run_of_teacher))['state_dict'].items()})
     code, output = call_tool('classify.py', work_dir, class_folders / 'val', '--out', tmp_path / 'a.json')
     assert code == 0 and '3 classes (names: the checkpoint)' in output
-
-
-def test_a_student_starts_from_other_weights_not_from_a_teacher(run, class_folders, tmp_path):
-    config, work_dir, _ = run
-    checkpoint = read_checkpoint(newest_checkpoint(work_dir))
-    checkpoint['teacher'] = {name: value + 1 for name, value in checkpoint['teacher'].items()}
-    checkpoint['meta']['dataset_meta']['classes'] = ('blue', 'green', 'pink')
-    torch.save(checkpoint, tmp_path / 'other.pth')
-    said = run_tool('train.py', config, '--data-root', class_folders, '--work-dir', tmp_path / 'run', '--epochs', 1,
-                    '--init-from', tmp_path / 'other.pth').stdout
-    assert re.search(r'backbone\.head\.weight: rows of blue, green are taken .*red start fresh', said), said[-6000:]
-    assert re.search(r'teacher: .* from .*teacher.*epoch_1\.pth', said)
 
 
 @pytest.mark.parametrize(('changes', 'words'), (

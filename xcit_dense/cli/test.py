@@ -44,8 +44,7 @@ def main(argv=None):
                         'config)')
     parser.add_argument('--sizes', type=positive, nargs='+', default=[], metavar='PIXELS', help='test at each of these '
                         'image sizes, as --image-size or --size alone would, and write accuracy, time and memory to '
-                        'sizes.json and sizes.png in the work dir. --report is of the size of the training, or if it '
-                        'is none of them of the largest')
+                        'sizes.json and sizes.png in the work dir. --report shows them, and is of the last one')
     features = parser.add_argument_group('features of a backbone', 'CONFIG is that of a classifier of the same arch, '
                                          'with labelled images; CHECKPOINT any file with a class token, also without '
                                          'a head.')
@@ -72,7 +71,7 @@ def _run(args):
     from ..predict.drawing import DrawingHook
     from ..predict.models import check_task, compare_with_config, is_exported, meta_of, open_exported
     from ..report.hooks import ReportHook
-    from ..report.sizes import configs_by_size, measure_at_sizes, size_of_report
+    from ..report.sizes import configs_by_size, measure_at_sizes
     from ..train.runner import build_runner
     from ..train.work_dirs import find_model
     from ..weights import fetch, read_checkpoint
@@ -105,7 +104,6 @@ def _run(args):
     checkpoint = dict(state_dict={}, meta=dict(dataset_meta=meta_of(file))) if exported else read_checkpoint(
         args.checkpoint) if needed or Path(args.checkpoint).exists() else None
     use_fit(cfg, checkpoint, given=(*(args.cfg_options or ()), *settings.options, *['--image-size'] * bool(args.sizes)))
-    reported = size_of_report(cfg, checkpoint, args.sizes) if args.sizes and args.report is not None else None
     if not (args.size or args.sizes or args.image_size or args.crop_ratio):
         compare_test_size(cfg, checkpoint, args.checkpoint)
     # features have no classes: those of the data are learned
@@ -122,7 +120,7 @@ def _run(args):
         from ..ssl.probes import load_features  # needs mmpretrain
         load_features(runner, args.checkpoint)
     try:
-        metrics = measure_at_sizes(runner, cfgs, reported, args.overwrite) if cfgs else runner.test()
+        metrics = measure_at_sizes(runner, cfgs, args.overwrite) if cfgs else runner.test()
     finally:
         for hook in runner.hooks:
             if isinstance(hook, (DrawingHook, ReportHook)):

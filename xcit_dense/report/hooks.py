@@ -60,7 +60,7 @@ class ReportHook(Hook):
                                   f'{task.name}')
             return
         run_on_first(self._own.claim, *FILES)
-        if self.by_size is None or self.by_size.is_last:
+        if self.by_size is None or self.by_size.size == self.by_size.sizes[-1]:
             self._recorder = self._try(runner, kind, runner)
 
     def after_test_iter(self, runner, batch_idx, data_batch=None, outputs=None):

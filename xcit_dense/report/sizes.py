@@ -15,15 +15,14 @@ from .._utils.files import OwnFiles, atomic_write
 from .._utils.machine import describe_machine, forget_peak_memory, own_peak_memory
 from .._utils.processes import is_first_process, return_freed_memory, run_on_first
 from .._utils.text import counted, first_line
-from ..config.image_size import test_size_of
 from ..config.settings import Settings, apply_settings
 from ..config.testing import find_resolution, set_test_size, set_tta
 from ..data.datasets import LOADERS, datasets
 from ..errors import ConfigError, OutOfMemory, XCiTDenseError
 from ..train.loops import is_out_of_memory
-from ..weights.contents import config_of_checkpoint
 from .content import Column, Row, tell_rows, tested_file
 from .curves import INK, legend_below, line_style, name_axes, new_figure
+from .hooks import ReportHook
 
 #: What such a test writes into the work dir.
 FILES = 'sizes.json', 'sizes.png'
@@ -55,19 +54,14 @@ def configs_by_size(cfg, sizes, crop_ratio: float = None, tta: bool = False, giv
     return found
 
 
-def size_of_report(cfg, checkpoint, sizes) -> int:
-    """Return the size among some that a report is of: that of the training or the config, otherwise the largest."""
-    own = test_size_of(config_of_checkpoint(checkpoint)) or test_size_of(cfg)
-    return own[0] if own and len(own) == 1 and own[0] in sizes else max(sizes)
-
-
-def measure_at_sizes(runner, cfgs: dict, last: int = None, overwrite: bool = False):
+def measure_at_sizes(runner, cfgs: dict, overwrite: bool = False):
     """Test at several sizes, after a trial of each with one image. `FILES` are updated after each; the log has a table.
+
+    If the runner has a `ReportHook`, the report is of the last size, and shows all.
 
     Args:
         runner: A runner that has not tested yet.
         cfgs: From `configs_by_size`.
-        last: The size that is tested last, with a report if the runner has its hook.
         overwrite: Whether to replace `FILES` that no earlier test wrote.
 
     Raises:
@@ -75,8 +69,9 @@ def measure_at_sizes(runner, cfgs: dict, last: int = None, overwrite: bool = Fal
     """
     own, hook, loaders = OwnFiles(runner.work_dir, 'test', overwrite), SizesHook(cfgs), {}
     run_on_first(own.claim, *FILES)
-    for other in runner.hooks:
-        other.by_size = hook  # a report shows it
+    for report in runner.hooks:
+        if isinstance(report, ReportHook):
+            report.by_size = hook
     runner.register_hook(hook)
     try:
         runner.call_hook('before_run')
@@ -87,9 +82,9 @@ def measure_at_sizes(runner, cfgs: dict, last: int = None, overwrite: bool = Fal
             _set_window(runner.model, cfg)
             with _named(size, Exception), torch.no_grad():  # of any type: layers, heads and runtimes raise their own
                 runner.model.test_step(loaders[size].collate_fn([loaders[size].dataset[0]]))
-        for number, size in enumerate(sorted(cfgs, key=lambda size: size == last), 1):
+        for number, size in enumerate(cfgs, 1):
             runner.logger.info(f'--sizes: {size} pixels, size {number} of {len(cfgs)}{hook.time_left()}')
-            hook.size, hook.is_last = size, number == len(cfgs)
+            hook.size = size
             runner.cfg.test_dataloader = cfgs[size].test_dataloader  # a report reads it
             runner.test_loop.dataloader = loaders.pop(size)
             _set_window(runner.model, cfgs[size])
@@ -126,12 +121,12 @@ class SizesHook(Hook):
     """Measures each test, and keeps a row of it: ``rows``, by size.
 
     Args:
-        sizes: All sizes, in the order of the rows. ``size`` is that of the next test, and ``is_last`` tells the last.
+        sizes: All sizes, in the order of the rows; ``size`` is that of the next test.
     """
     priority = 'VERY_HIGH'  # the time has no other hook in it, and LoggerHook resets the peak of a GPU
 
     def __init__(self, sizes):
-        self.sizes, self.size, self.is_last, self.rows = list(sizes), None, False, {}
+        self.sizes, self.size, self.rows = list(sizes), None, {}
 
     def before_test_epoch(self, runner):
         """Begin to measure."""
