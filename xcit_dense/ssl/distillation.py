@@ -109,11 +109,12 @@ class TeacherHook(Hook):
 
     def __init__(self, save: bool = False):
         self.save = save
-        self._before = {}
+        self._resumed = None, None
 
     def after_load_checkpoint(self, runner, checkpoint):
-        """Keep the teacher of the resumed run, or its digest."""
-        self._before = checkpoint if is_resumed(runner) else {}
+        """Keep the teacher of the resumed run, if it has one, and its digest."""
+        if is_resumed(runner):
+            self._resumed = checkpoint.get('teacher'), checkpoint.get('teacher_digest')
 
     def before_train(self, runner):
         """Build the teacher and load its weights: those of the resumed run, or else those of its file.
@@ -129,7 +130,7 @@ class TeacherHook(Hook):
         num_classes = getattr(model.head, 'num_classes', None) or model.backbone.num_classes
         with isolated_random_state(0):  # its random weights are replaced
             teacher, origin = options.build(num_classes, model.data_preprocessor)
-        saved, wanted = map(self._before.pop, ('teacher', 'teacher_digest'), (None, None))
+        (saved, wanted), self._resumed = self._resumed, (None, None)
         if saved is not None:
             origin = f'the teacher in {runner.loads_from}'
             load_model(teacher.model, dict(state_dict=saved), origin)
@@ -137,7 +138,7 @@ class TeacherHook(Hook):
             origin = fetch(origin)
             metainfo = getattr(runner.train_dataloader.dataset, 'metainfo', None) or {}
             load_teacher(teacher, origin, metainfo.get('classes', ()))
-        self._digest, self._before = teacher.digest, {}
+        self._digest = teacher.digest
         if wanted not in (None, self._digest):
             raise CheckpointError(f'model.teacher: {origin} is not the teacher that the resumed run began with. Give '
                                   'its file, or start a new run without --resume')
