@@ -104,6 +104,8 @@ def test_several_sizes(run, class_folders, tmp_path, monkeypatch):
         done = run_tool('test.py', *args, '--sizes', 24, 40, 32, check=False)
         assert done.returncode and message in done.stdout and 'Traceback' not in done.stdout
         assert [row['size'] for row in rows()] == [24] and 'accuracy by image size' in done.stdout
+    done = run_tool('test.py', *args, '--sizes', 32, 8, check=False)
+    assert done.message == 'error: --sizes 8: an image must have at least 16 pixels'
     (tmp_path / 'sizes.json').write_text('mine')
     done = run_tool('test.py', *args, '--sizes', 32, check=False)
     assert done.returncode == 1 and 'sizes.json' in done.message and '--overwrite' in done.message

@@ -8,7 +8,7 @@ pytest.importorskip('mmpretrain')
 
 from xcit_dense.ssl import probes
 from xcit_dense.ssl.dino import cosine
-from xcit_dense.ssl.linear import LinearLayers, LinearProbeHead
+from xcit_dense.ssl.linear import LinearLayers, LinearProbeHead, hold_out
 from xcit_dense.ssl.probes import KNNHead, knn_scores
 
 RATES = 1e-4, 1e-2, 1.
@@ -111,3 +111,8 @@ def test_the_head_takes_a_layer_and_keeps_it_out_of_checkpoints():
     features, _ = blobs()
     torch.testing.assert_close(head(features), layer(features))
     assert not head.state_dict() and not head(features).requires_grad
+
+
+def test_images_of_each_class_are_held_out_unless_it_has_only_one():
+    labels = torch.tensor([0] * 12 + [1] + [2] * 2 + [3] * 10)
+    assert hold_out(labels).nonzero().flatten().tolist() == [0, 10, 13, 15]

@@ -67,6 +67,10 @@ def test_a_teacher_of_mmpretrain_by_a_config_or_a_name(tmp_path):
     wanted = teacher.model.head(teacher.model.extract_feat(seen))
     got = teacher(student()(dict(inputs=images(40)))['inputs'])
     assert got.shape == (2, 7) and (got - wanted).abs().max() < 1e-5 * wanted.abs().max()
+    (tmp_path / 'grey.py').write_text("model = dict(type='ImageClassifier', backbone=dict(type='LeNet5', num_classes=9"
+                                      "), head=dict(type='ClsHead'))\ndata_preprocessor = dict(num_classes=9)\n")
+    teacher, _ = built('mmpretrain', str(tmp_path / 'grey.py'), 7, student(mean=[0], std=[1]))  # nothing says channels
+    assert teacher(torch.zeros(2, 1, 32, 32)).shape == (2, 7)
     teacher, source = built('mmpretrain', 'resnet18_8xb32_in1k', 9, checkpoint=None)
     assert source.endswith('resnet18_8xb32_in1k_20210831-fbbb1da6.pth') and teacher.size == 224
     assert teacher.eval()(images()).shape == (2, 9)
@@ -91,6 +95,9 @@ def test_what_libraries_publish_is_the_default():
     for library, name, source, side in (
             ('timm', 'test_resnet', 'https://huggingface.co/timm/test_resnet.r160_in1k/resolve/main/model.safetensors',
              160),
+            # with another address too, of a file in another form
+            ('timm', 'vit_tiny_patch16_224', 'https://huggingface.co/timm/vit_tiny_patch16_224.augreg_in21k_ft_in1k/'
+             'resolve/main/model.safetensors', 224),
             ('torchvision', 'mnasnet0_5', 'https://download.pytorch.org/models/mnasnet0.5_top1_67.823-3ffadce67e.pth',
              224),
             ('torchvision', 'efficientnet_b1.IMAGENET1K_V1',
@@ -176,7 +183,7 @@ def test_a_size_that_a_teacher_cannot_take(tmp_path):
     pytest.importorskip('timm')
     teacher, _ = built('timm', 'vit_tiny_patch16_224', 3, image_size=32)
     torch.save(teacher.model.state_dict(), tmp_path / 'vit.pth')
-    with pytest.raises(ConfigError, match='image_size: the teacher cannot take images of 32 pixels: .*224'):
+    with pytest.raises(ConfigError, match='fails on an image of 32 pixels .model.teacher.image_size.: .*224'):
         load_teacher(teacher, tmp_path / 'vit.pth')
 
 

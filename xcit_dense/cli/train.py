@@ -106,15 +106,16 @@ def _run(args):
         check_work_dir(cfg, args.overwrite)
     if args.save_teacher:
         options.set_save_teacher(cfg)
-    check_teacher(cfg, resumed=bool(args.resume))
+    ours, resumed = is_ours(cfg), None
+    if cfg.get('resume') and ours:  # mmengine's may resume what is not on a disk
+        resumed = read_checkpoint(find_resumed(source_of(cfg.resume, cfg.get('load_from')), cfg.work_dir))
+    check_teacher(cfg, resumed)
     check_data(cfg, ('train_dataloader', 'val_dataloader'), args.data_findings)
     check_before_training(cfg, args.data_findings)
     take_classes(cfg, on_findings=args.data_findings)
-    ours = is_ours(cfg)
     if cfg.get('resume'):
-        if ours:  # mmengine's may resume what is not on a disk
-            resumed = find_resumed(source_of(cfg.resume, cfg.get('load_from')), cfg.work_dir)
-            use_fit(cfg, read_checkpoint(resumed), (*(args.cfg_options or ()), *settings_of(args).options), trains=True)
+        if resumed:
+            use_fit(cfg, resumed, (*(args.cfg_options or ()), *settings_of(args).options), trains=True)
         if args.minutes is not None and is_first_process(args.launcher):
             print_log(f'--minutes {args.minutes:g} is not used: a resumed run keeps its length', logger='current')
     else:

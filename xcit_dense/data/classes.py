@@ -13,7 +13,7 @@ from ..weights import classes_of_checkpoint
 from ..weights.contents import get_dataset_meta
 from .class_folders import ClassImages
 from .datasets import LOADERS, DataSet, datasets, dicts_in, is_elsewhere
-from .evaluators import limit_top_k
+from .evaluators import set_top_k
 from .files import IGNORED, read_class_list, read_json
 from .label_maps import LabelMaps, names_path_of, pad_as_ignored, without_class, without_ignored
 from .pipelines import ignored_labels
@@ -29,7 +29,7 @@ _OF_RECIPES = 80, 150, 1000, 0
 
 
 def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2], on_findings: str = 'stop'):
-    """Fill in the classes of a config with ``classes_from_data``; other configs only get `limit_top_k`.
+    """Fill in the classes of a config with ``classes_from_data``; other configs only get `set_top_k`.
 
     Args:
         cfg: The config; its data sets and heads are changed.
@@ -48,7 +48,7 @@ def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2],
         _report(words, on_findings)
     if words or not cfg.get('classes_from_data'):
         if count := outputs_of(cfg.get('model')):
-            limit_top_k(cfg, count)
+            set_top_k(cfg, count)
         return
     others = datasets(cfg, loaders)
     if checkpoint is None:
@@ -105,7 +105,7 @@ def difference_of(found, wanted) -> str:
 
 def set_classes(cfg: Config, classes, **metainfo):
     """Set ``classes`` (names, in the order of the model's outputs) in data sets, heads and metrics."""
-    limit_top_k(cfg, len(classes))
+    set_top_k(cfg, len(classes))
     for dataset in datasets(cfg, LOADERS):
         dataset['metainfo'] = dict(classes=tuple(classes), palette=class_colours(classes), **metainfo)
     heads = [*heads_of_classes(cfg.model)]

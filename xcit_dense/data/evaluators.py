@@ -40,8 +40,8 @@ def _listed(value):
     return value if isinstance(value, (list, tuple)) else (value, )
 
 
-def limit_top_k(cfg: Config, count: int):
-    """Measure top-5 beside top-1, unless a metric says which, and no top-k that ``count`` classes always reach.
+def set_top_k(cfg: Config, count: int):
+    """Measure top-1 and top-5, unless a metric says otherwise, and no top-k that ``count`` classes always reach.
 
     If k is larger than the number of classes, mmpretrain fails at the end of the first validation.
     """

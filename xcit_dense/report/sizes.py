@@ -44,7 +44,11 @@ def configs_by_size(cfg, sizes, crop_ratio: float = None, tta: bool = False, giv
     crops = crop_ratio or any(find_resolution(dataset)[0] for dataset in datasets(cfg, LOADERS[-1:]))
     found = {size: copy.deepcopy(cfg) for size in sizes}
     for size, changed in found.items():
+        if changed.test_dataloader.get('persistent_workers'):  # of each size, they would wait for the end
+            changed.test_dataloader.persistent_workers = False
         with _named(size):
+            if size < 16:
+                raise ConfigError('an image must have at least 16 pixels')
             if crops:
                 set_test_size(changed, size, crop_ratio)
             else:
@@ -104,7 +108,7 @@ def _set_window(model, cfg):
 
 
 @contextmanager
-def _named(size, kinds=(XCiTDenseError, ValueError, OSError)):
+def _named(size, kinds=(ValueError, OSError)):
     """Context whose errors name a size; those of some kinds are the user's, in one line."""
     try:
         yield
@@ -112,7 +116,9 @@ def _named(size, kinds=(XCiTDenseError, ValueError, OSError)):
         if is_out_of_memory(error):
             raise OutOfMemory(f'--sizes {size}: out of memory: {first_line(error)}. To need less: a smaller '
                               '--batch-size, --amp, or omit this size') from error
-        if isinstance(error, kinds):
+        if isinstance(error, XCiTDenseError):
+            raise type(error)(f'--sizes {size}: {error}') from error
+        if isinstance(error, kinds) and not isinstance(error, (AttributeError, KeyError, NameError, TypeError)):
             raise ConfigError(f'--sizes {size}: {first_line(error)}') from error
         raise RuntimeError(f'--sizes {size}: the test failed') from error
 
@@ -137,7 +143,7 @@ class SizesHook(Hook):
             torch.cuda.reset_peak_memory_stats()
         self.memory = 'peak GPU memory (GiB)' if self._on_gpu else (
             f'peak memory of the process{"" if forget_peak_memory() else " so far"} (GiB)')
-        self._busy, self._images, self._peak, self._start = 0., 0, 0, time.perf_counter()
+        self._busy, self._peak, self._start = [], 0, time.perf_counter()
 
     def before_test_iter(self, runner, batch_idx, data_batch=None):
         """Begin with a batch, which is read already."""
@@ -148,15 +154,16 @@ class SizesHook(Hook):
         if self._on_gpu:
             torch.cuda.synchronize()
             self._peak = max(self._peak, torch.cuda.max_memory_allocated())
-        self._busy += time.perf_counter() - self._begin
-        self._images += len(outputs)
+        self._busy.append((time.perf_counter() - self._begin, len(outputs)))
 
     def after_test_epoch(self, runner, metrics=None):
         """Keep the row, and write the files."""
         seconds = time.perf_counter() - self._start
         with suppress(OSError):  # only Linux knows it
             self._peak = self._peak if self._on_gpu else own_peak_memory()
-        busy, images, peaks = zip(*all_gather_object((self._busy, self._images, self._peak)), strict=True)
+        # the first batch of a size is slower
+        busy, images = map(sum, zip(*(self._busy[1:] or self._busy), strict=True))
+        busy, images, peaks = zip(*all_gather_object((busy, images, self._peak)), strict=True)
         metrics = {name: float(value) for name, value in (metrics or {}).items() if isinstance(value, Real)}
         self.rows[self.size] = {_SIZE: self.size, **metrics, _SECONDS: seconds, _TIME: 1000 * sum(busy) / sum(images),
                                 self.memory: max(peaks) / 2**30 or None}

@@ -10,9 +10,8 @@ from torch import Tensor
 from .._utils.text import counted
 from ..compat.internals import is_resumed
 from ..data.batches import unwrapped
-from ..errors import CheckpointError
 from ..train.resuming import isolated_random_state
-from ..weights import fetch, load_model
+from ..weights import load_model
 from .teacher import TeacherOptions, load_teacher
 
 _KINDS = ('hard', 'soft')
@@ -79,7 +78,7 @@ class _Outside:
 
 
 def distillation_loss(kind: str, logits: Tensor, teacher: Tensor, temperature: float = 1.) -> Tensor:
-    """Return the loss of a student's logits beside those of its teacher, both (B, classes).
+    """Return the distillation loss of a student's logits and those of its teacher, both (B, classes).
 
     Args:
         kind: ``hard``: the cross-entropy with the teacher's classes; ``soft``: the KL divergence of the student's
@@ -102,7 +101,7 @@ class TeacherHook(Hook):
 
     Args:
         save: Whether checkpoints hold the teacher too, under ``teacher``, next to the student (``state_dict``). A
-            resumed run then needs no other file.
+            resumed run then needs no other file, and goes on saving it.
     """
 
     priority = 'HIGHEST'  # before hooks that compute losses when a training starts
@@ -134,14 +133,11 @@ class TeacherHook(Hook):
         if saved is not None:
             origin = f'the teacher in {runner.loads_from}'
             load_model(teacher.model, dict(state_dict=saved), origin)
+            self.save = True  # as before
         else:
-            origin = fetch(origin)
             metainfo = getattr(runner.train_dataloader.dataset, 'metainfo', None) or {}
-            load_teacher(teacher, origin, metainfo.get('classes', ()))
+            origin = load_teacher(teacher, origin, metainfo.get('classes', ()), wanted)
         self._digest = teacher.digest
-        if wanted not in (None, self._digest):
-            raise CheckpointError(f'model.teacher: {origin} is not the teacher that the resumed run began with. Give '
-                                  'its file, or start a new run without --resume')
         model.teacher.module = teacher.eval().requires_grad_(False).to(next(model.parameters()).device)
         size = sum(parameter.numel() for parameter in teacher.parameters())
         side = f', images of {teacher.size} pixels' if teacher.size else ''

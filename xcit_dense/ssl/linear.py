@@ -9,14 +9,17 @@ from mmpretrain.registry import MODELS
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
+from .._utils.processes import end_workers
 from .._utils.text import counted
 from ..data.batches import unwrapped
 from .probes import Features
 
 #: Learning rates for 256 images in a batch. The first is DINO's; the short form takes the best of all.
 RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.)
-#: One in so many training images is held out by the short form to choose the rate.
+#: One in so many images of each class is held out by the short form to choose the rate.
 HELD_OUT = 10
+#: Fewer held-out images say little.
+_FEW = 30
 #: Images in a batch of the short form.
 _BATCH = 256
 
@@ -76,6 +79,15 @@ class LinearLayers:
         return max(range(len(logits)), key=lambda place: (accuracies[place], -losses[place])), accuracies
 
 
+def hold_out(labels: Tensor) -> Tensor:
+    """Return which images are held out, (N, ): of the classes (N, ) with two or more images, one in `HELD_OUT`."""
+    found = torch.zeros_like(labels, dtype=torch.bool)
+    for label in labels.unique():
+        places = (labels == label).nonzero().flatten()
+        found[places[::HELD_OUT]] = len(places) > 1
+    return found
+
+
 @MODELS.register_module()
 class LinearProbeHead(ClsHead):
     """A linear layer that is no part of a checkpoint. `LinearProbeHook` trains it.
@@ -125,6 +137,7 @@ class LinearProbeHook(Hook):
         features = Features(runner, self._loader, seed)
         layer, rate = (self._best if self._short else self._trained)(features, head.num_classes, seed, runner.logger)
         images = counted(len(features.loader.dataset), 'training images')
+        end_workers()  # a loader that is forgotten waits for each of them
         head.fit(layer, f'a linear layer on frozen features, trained for {counted(self._epochs, "epochs")} on {images} '
                  f'{"without augmentation" if self._short else "with crops and flips"}, learning rate {rate:.3g}')
         runner.logger.info(f'classified by {head.facts[0][1]}')
@@ -143,15 +156,21 @@ class LinearProbeHook(Hook):
 
     def _best(self, features, num_classes, seed, logger):
         inputs, labels = features.once()
-        held_out = torch.arange(len(labels), device=labels.device) % HELD_OUT == 0
+        held_out = hold_out(labels)
+        if (count := int(held_out.sum())) < _FEW:
+            logger.warning(f'the learning rate is chosen by only {counted(count, "held-out images")}, so the accuracy '
+                           'may be better with another one' if count else 'no class has two training images, so the '
+                           'images that the layer learns from choose the learning rate')
+            held_out = held_out if count else torch.ones_like(held_out)
         scale = min(len(labels), _BATCH) / 256
 
         def learned(rates, some):
             layers = LinearLayers(inputs.shape[1], num_classes, rates, self._epochs, seed, inputs.device)
             return layers.fit(inputs[some], labels[some], self._epochs, seed)
 
-        best, accuracies = learned([scale * rate for rate in RATES], ~held_out).judge(
+        best, accuracies = learned([scale * rate for rate in RATES], ~held_out if count else held_out).judge(
             inputs[held_out], labels[held_out])
         found = ', '.join(f'{scale * rate:.3g}: {value:.2f}' for rate, value in zip(RATES, accuracies, strict=True))
-        logger.info(f'one in {HELD_OUT} training images chose the learning rate (rate: accuracy in percent): {found}')
+        logger.info(f'one in {HELD_OUT} training images of each class chose the learning rate (rate: accuracy in '
+                    f'percent): {found}')
         return learned([scale * RATES[best]], slice(None)).layers[0], scale * RATES[best]

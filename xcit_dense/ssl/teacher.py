@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .._utils.text import did_you_mean, first_line, type_name
+from .._utils.text import counted, did_you_mean, first_line, type_name
 from ..config.loading import get_config, read_config
 from ..config.testing import find_resolution
 from ..data.class_folders import same_classes
@@ -17,7 +17,7 @@ from ..errors import CheckpointError, ConfigError, DataError, SetupError
 from ..weights import fetch, load_model, read_checkpoint
 from ..weights.zoo import PREFIX, WEIGHTS, get_weights
 
-_HUB = 'https://huggingface.co/{}/resolve/main/model.safetensors'  # where timm keeps its weights
+_HUB = 'https://huggingface.co/{}/resolve/main/{}'  # where timm keeps its weights
 
 
 class Known(NamedTuple):
@@ -31,8 +31,10 @@ def _of_timm(name, num_classes):
     """Return a model of timm by its name, such as ``regnety_160.deit_in1k``, and what timm knows of it."""
     import timm
     model = timm.create_model(name, num_classes=num_classes)
-    cfg, hub = model.pretrained_cfg, model.pretrained_cfg.get('hf_hub_id')
-    weights = cfg.get('url') or hub and _HUB.format(hub)
+    cfg = model.pretrained_cfg
+    # first, as in timm: other addresses may have files with other names of tensors
+    weights = _HUB.format(cfg['hf_hub_id'], cfg.get('hf_hub_filename') or 'model.safetensors') if cfg.get(
+        'hf_hub_id') else cfg.get('url')
     return model, Known(_rgb(cfg['mean'], cfg['std']), cfg['input_size'][-1], weights)
 
 
@@ -78,8 +80,9 @@ def _of_config(cfg, num_classes, weights=None):
     tested = datasets(cfg, LOADERS[2:])
     size = find_resolution(tested[0])[0] if tested else None
     cfg.pop('test_dataloader', None)  # mmpretrain would look for classes in it
-    for head in heads_of_classes(cfg.model):
-        head['num_classes'] = num_classes
+    backbone = cfg.model.get('backbone') or {}
+    for part in (*heads_of_classes(cfg.model), *[backbone] * (backbone.get('num_classes', 0) > 0)):  # VGG's has classes
+        part['num_classes'] = num_classes
     model = get_model(cfg)
     if not isinstance(model, BaseClassifier):
         raise ValueError('it is not a classifier. Name one, as it gives the student scores of classes')
@@ -114,17 +117,18 @@ class Teacher(nn.Module):
         super().__init__()
         self.model, self.num_classes, self.size = model, num_classes, size
         mean, std = _mean_and_std(wanted)
-        self._flips = wanted.to_rgb != given.to_rgb and len(mean) == 3
+        self._flips = wanted.to_rgb != given.to_rgb
         ours, scale = (values.flip(0) if self._flips else values for values in _mean_and_std(given))
-        if len(ours) != len(mean):
-            raise ConfigError(f'model.teacher: the images of the student have {len(ours)} channels, those of the '
-                              f'teacher {len(mean)}')
+        if len(ours) != len(mean) and _normalises(given) and _normalises(wanted):
+            raise ConfigError(f'model.teacher: the images of the student have {counted(len(ours), "channels")}, those '
+                              f'of the teacher {len(mean)}')
         self.register_buffer('scale', scale / std, persistent=False)
         self.register_buffer('shift', (ours - mean) / std, persistent=False)
 
     def forward(self, images):
         """Return logits (B, classes) of images (B, channels, H, W)."""
-        images = (images.flip(1) if self._flips else images) * self.scale + self.shift
+        flips = self._flips and images.shape[1] == 3
+        images = (images.flip(1) if flips else images) * self.scale + self.shift
         if self.size and images.shape[-2:] != (self.size, self.size):
             images = F.interpolate(images, (self.size, self.size), mode='bicubic', antialias=True)
         return self.model(images)
@@ -140,10 +144,18 @@ class Teacher(nn.Module):
 
 
 def _mean_and_std(preprocessor):
-    """Return what a ``ClsDataPreprocessor`` normalises with, for values from 0 to 255: two tensors (channels, 1, 1)."""
-    if getattr(preprocessor, 'mean', None) is None:
-        return torch.zeros(3, 1, 1), torch.ones(3, 1, 1)
-    return preprocessor.mean, preprocessor.std
+    """Return what a ``ClsDataPreprocessor`` normalises with, for values from 0 to 255.
+
+    Returns:
+        Two tensors (channels, 1, 1); (1, 1, 1) if it does not normalise.
+    """
+    if _normalises(preprocessor):
+        return preprocessor.mean, preprocessor.std
+    return torch.zeros(1, 1, 1), torch.ones(1, 1, 1)
+
+
+def _normalises(preprocessor):
+    return getattr(preprocessor, 'mean', None) is not None
 
 
 @dataclass(frozen=True)
@@ -201,17 +213,18 @@ class TeacherOptions:
         return f'{self.name} of {self.library}'
 
 
-def check_teacher(cfg, resumed: bool = False):
+def check_teacher(cfg, resumed: dict | None = None):
     """Check that a training can have its teacher, before anything that takes long; other configs are left alone.
 
     The teacher's file is fetched now, as a download may fail, and loaded once for the classes of the student.
 
     Args:
         cfg: The config.
-        resumed: Whether the run continues, and its checkpoints may hold the teacher.
+        resumed: The checkpoint of a run that continues.
 
     Raises:
-        CheckpointError: There is no such file, or it is for another model or number of classes.
+        CheckpointError: There is no such file, or it is for another model or number of classes, or not that of the
+            resumed run.
         ConfigError: The config names no model that exists.
         DataError: The teacher has other classes; or those of the data cannot be read.
         SetupError: The library of the teacher is not installed.
@@ -223,30 +236,35 @@ def check_teacher(cfg, resumed: bool = False):
     options = TeacherOptions(**model['teacher'])
     student = MODELS.build(dict(type='ClsDataPreprocessor') | (cfg.get('data_preprocessor') or {})
                            | (model.get('data_preprocessor') or {}))
-    teacher, source = options.build(outputs_of(model) or 1000, student)
-    hooks = [hook for hook in cfg.get('custom_hooks') or () if type_name(hook.get('type')) == 'TeacherHook']
-    if resumed and hooks and hooks[0].get('save'):
-        return
-    path, classes = fetch(source), ()
-    if cfg.get('classes_from_data'):
-        classes = classes_of_data(datasets(cfg, LOADERS[:1])[0])['classes']
-        teacher, _ = options.build(len(classes), student)
-    load_teacher(teacher, path, classes)
+    from_data = cfg.get('classes_from_data')
+    classes = classes_of_data(datasets(cfg, LOADERS[:1])[0])['classes'] if from_data else ()
+    teacher, source = options.build(len(classes) or outputs_of(model) or 1000, student)
+    if 'teacher' not in (resumed or {}):
+        load_teacher(teacher, source, classes, (resumed or {}).get('teacher_digest'))
 
 
-def load_teacher(teacher: Teacher, path, classes=()):
+def load_teacher(teacher: Teacher, source, classes=(), digest: str = None):
     """Load the weights of a teacher strictly from its file, and try it on an image.
 
     Args:
         teacher: The teacher, built for the classes of the student.
-        path: The file.
+        source: The file, as for `xcit_dense.weights.read_checkpoint`.
         classes: The names of these classes, if known.
+        digest: Of the teacher that a resumed run began with.
+
+    Returns:
+        The path of the file.
 
     Raises:
-        CheckpointError: The file does not fit the model, such as that of a teacher with more classes.
+        CheckpointError: The file is missing, does not fit the model, such as that of a teacher with more classes, or is
+            not that of the resumed run.
         ConfigError: The model cannot take images of its size.
         DataError: The file is of a teacher with other classes.
     """
+    try:
+        path = fetch(str(source))
+    except CheckpointError as error:
+        raise CheckpointError(f'model.teacher.checkpoint: {error}') from error
     checkpoint = read_checkpoint(path)
     names = known_classes(checkpoint, path)
     if names and classes and not same_classes(names, classes):
@@ -258,10 +276,15 @@ def load_teacher(teacher: Teacher, path, classes=()):
     except CheckpointError as error:
         raise CheckpointError(f'model.teacher.checkpoint: {error}. The teacher needs the {teacher.num_classes:,} '
                               'classes of the student') from error
-    if teacher.size:
+    if digest not in (None, teacher.digest):
+        raise CheckpointError(f'model.teacher.checkpoint: {path} is not the teacher that the resumed run began with. '
+                              'Give that file again, or start a new run without --resume; with --save-teacher a run '
+                              'keeps its teacher')
+    if teacher.size and len(teacher.scale) > 1:  # with 1, the channels are not known
         try:
             with torch.no_grad():
                 teacher.eval()(torch.zeros(1, len(teacher.scale), teacher.size, teacher.size))
-        except (AssertionError, RuntimeError, ValueError) as error:  # of the libraries, for models of a fixed size
-            raise ConfigError(f'model.teacher.image_size: the teacher cannot take images of {teacher.size} pixels: '
-                              f'{first_line(error)}') from error
+        except (AssertionError, RuntimeError, ValueError) as error:  # of the libraries, such as models of a fixed size
+            raise ConfigError(f'model.teacher: it fails on an image of {teacher.size} pixels '
+                              f'(model.teacher.image_size): {first_line(error)}') from error
+    return path
