@@ -114,7 +114,7 @@ def test_a_teacher_without_weight_changes_nothing(distilled, tmp_path):
     wanted = train(cfg)
     assert_equal(got['state_dict'], wanted['state_dict'])
     assert_equal(got['ema_state_dict'], wanted['ema_state_dict'])
-    assert got.keys() - wanted.keys() == {'teacher_digest'}
+    assert got.keys() - wanted.keys() == {'teacher_digest', 'teacher_size'}
 
 
 @pytest.mark.slow
@@ -208,6 +208,18 @@ def run(run_of_teacher, class_folders, tmp_path_factory):
     return config, folder / 'run', done.stdout
 
 
+def test_a_teacher_sees_the_size_that_it_was_trained_at(run_of_teacher, class_folders, tmp_path):
+    """Not at that of the config that it is built from, unless the config of the student sets one."""
+    run_tool('train.py', TINY_CLS_CONFIG, '--data-root', class_folders, '--work-dir', tmp_path / 'teacher',
+             '--epochs', 1, '--image-size', 48)
+    config = write_config(tmp_path / 'student.py', tmp_path / 'teacher')
+    for options, side in (((), 48), (('--cfg-options', 'model.teacher.image_size=40'), 40)):
+        done = run_tool('train.py', config, '--data-root', class_folders, '--work-dir', tmp_path / str(side),
+                        '--epochs', 1, *options)
+        assert f'images of {side} pixels, from ' in done.stdout
+        assert read_checkpoint(newest_checkpoint(tmp_path / str(side)))['teacher_size'] == side
+
+
 def test_what_a_training_says(run, run_of_teacher):
     _, work_dir, said = run
     file = best_checkpoint(run_of_teacher)
@@ -227,8 +239,7 @@ def test_student_and_teacher_are_ordinary_classifiers(run, run_of_teacher, class
         run_tool('convert_checkpoint.py', work_dir, tmp_path / f'{which}.pth', '--to', 'official', '--which', which)
 
     def accuracy(*model):
-        done = run_tool('test.py', *model, '--data-root', class_folders, '--work-dir', tmp_path,
-                        *([] if len(model) == 1 else ['--cfg-options', 'classes_from_data=False']))
+        done = run_tool('test.py', *model, '--data-root', class_folders, '--work-dir', tmp_path)
         found = re.findall(r'accuracy/top\d: ([\d.]+)', done.stdout)
         assert len(found) == 2
         return found

@@ -83,7 +83,7 @@ def test_an_xcit_as_a_teacher():
     seen = student()(dict(inputs=images()))['inputs']
     assert torch.equal(teacher(seen), teacher.model.backbone(seen)) and teacher(seen).shape == (2, 6)
     for name, side in (('xcit_n12_p8_small', 96), ('nano_12_p8_384_dist', 384), ('xcit://nano_12_p8_224', 224)):
-        teacher, source = built('xcit_dense', name, checkpoint='x.pth' if 'small' in name else None)
+        teacher, source = built('xcit_dense', name, 1000, checkpoint='x.pth' if 'small' in name else None)
         arch = teacher.model.backbone.arch
         assert (arch.embed_dims, arch.patch_size, teacher.size) == (128, 8, side)
         assert source == ('x.pth' if 'small' in name else f'xcit://{name.removeprefix("xcit://")}')
@@ -102,9 +102,11 @@ def test_what_libraries_publish_is_the_default():
              224),
             ('torchvision', 'efficientnet_b1.IMAGENET1K_V1',
              'https://download.pytorch.org/models/efficientnet_b1_rwightman-bac287d4.pth', 240)):
-        teacher, found = built(library, name, checkpoint=None)
+        teacher, found = built(library, name, 1000, checkpoint=None)
         assert (found, teacher.size) == (source, side)
-    assert teacher.eval()(images(64)).shape == (2, 4)
+        with pytest.raises(ConfigError, match='missing: .* publishes are for 1,000 classes, the student has 4'):
+            built(library, name, checkpoint=None)
+    assert teacher.eval()(images(64)).shape == (2, 1000)
 
 
 def test_a_teacher_of_torchvision_loads(tmp_path):
@@ -161,7 +163,8 @@ def test_a_teacher_of_other_classes(teacher_file, tmp_path):
 def test_no_such_classifier():
     pytest.importorskip('timm')
     for library, name, word in (
-            ('timm', 'regnety160', 'Unknown model'), ('timm', 'test_resnet.deit_in1', 'Invalid pretrained tag'),
+            ('timm', 'regnety16', 'did you mean regnety_160'),
+            ('timm', 'test_resnet.deit_in1', 'Invalid pretrained tag'),
             ('torchvision', 'resnet51', 'did you mean resnet50'),
             ('torchvision', 'fcn_resnet50', 'no classifier of this name'),
             ('torchvision', 'resnet18.V9', 'no weights V9, only IMAGENET1K_V1'),

@@ -162,6 +162,17 @@ def test_pyramid_heads_and_classes_stay_only_in_dense_files(tmp_path, suffix, ta
         assert 'meta' not in out and get_dataset_meta(out) == {}
 
 
+@pytest.mark.parametrize('target, suffix, kept', (
+    ('official', '.pth', True), ('mmpretrain', '.pth', True), ('timm', '.safetensors', True), ('timm', '.pth', False)))
+def test_a_classifier_keeps_the_names_of_its_classes(tmp_path, target, suffix, kept):
+    names = [f'class {number}' for number in range(10)]
+    source = save(tmp_path / 'run.pth', {'state_dict': prefixed(official_state(num_classes=10), 'backbone.'),
+                                         'meta': {'dataset_meta': {'classes': names}}})
+    lines = convert(source, tmp_path / f'out{suffix}', target)
+    assert list(get_dataset_meta(read_checkpoint(tmp_path / f'out{suffix}')).get('classes', ())) == names * kept
+    assert any('class names, for which only .safetensors' in line for line in lines) != kept
+
+
 @pytest.mark.parametrize('error', (OSError, RuntimeError, TypeError, ValueError))
 def test_a_file_that_cannot_be_written_is_one_error_and_no_file(tmp_path, monkeypatch, error):
     """Any error that torch raises for a full disk, or JSON for a value that it cannot write."""

@@ -105,6 +105,8 @@ def test_another_teacher_is_an_error_that_says_what_it_holds(tmp_path):
     for words in (f'the teacher of {path} holds no XCiT weights, but 2 tensors', 'model.stem.conv.weight',
                   'student (state_dict), teacher, ema (ema_state_dict)'):
         assert words in done.stdout
+    run_tool('convert_checkpoint.py', path, tmp_path / 'teacher.pth', '--to', 'official', '--which', 'teacher')
+    assert_same_tensors(read_checkpoint(tmp_path / 'teacher.pth')['model'], REGNET)  # as it is, for its library
     run_tool('convert_checkpoint.py', path, tmp_path / 'out.pth', '--to', 'timm', '--which', 'Student')
     assert f'teacher: no XCiT weights, but {2} tensors' in '\n'.join(inspect(path))
     model = torch.nn.ModuleDict(dict(backbone=classifier()))  # a whole classifier is the student

@@ -4,6 +4,7 @@
     python -m xcit_dense test maskrcnn_xcit_s12_p8_coco xcit://maskrcnn_small_12_p8 --data-root DIR
 """
 import logging
+from argparse import ArgumentTypeError
 from pathlib import Path
 
 from ..errors import ConfigError, DataError, MetricError
@@ -199,6 +200,8 @@ def _set_options(cfg, args, exported, judged):
 
 def passes(text: str):
     """Read a number of epochs, or ``short``, as the type of an option."""
+    if text != 'short' and not text.isdecimal():
+        raise ArgumentTypeError(f'must be a number of epochs, or short, got {text!r}')
     return text if text == 'short' else positive(text)
 
 

@@ -81,7 +81,8 @@ class ReportHook(Hook):
             if content is not None and is_first_process():
                 self._try(runner, self._tell, runner, content)
                 try:
-                    compare_with_training(runner, content)
+                    if self.by_size is None:  # at other sizes, it says nothing of the training
+                        compare_with_training(runner, content)
                 finally:  # Ctrl-C ends it, not the report
                     self._try(runner, self._write, runner, content)
         self.close()

@@ -81,6 +81,7 @@ def measure_at_sizes(runner, cfgs: dict, overwrite: bool = False):
         runner.call_hook('before_run')
         runner.load_or_resume()  # not part of the measured time
         runner.model.eval()
+        runner.logger.info(f'--sizes: one image at each of {", ".join(map(str, cfgs))} pixels, to see that it works')
         for size, cfg in cfgs.items():
             loaders[size] = runner.build_dataloader(cfg.test_dataloader, runner.seed)
             _set_window(runner.model, cfg)

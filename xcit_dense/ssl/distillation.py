@@ -108,12 +108,12 @@ class TeacherHook(Hook):
 
     def __init__(self, save: bool = False):
         self.save = save
-        self._resumed = None, None
+        self._resumed = None, None, None
 
     def after_load_checkpoint(self, runner, checkpoint):
         """Keep the teacher of the resumed run, if it has one, and its digest."""
         if is_resumed(runner):
-            self._resumed = checkpoint.get('teacher'), checkpoint.get('teacher_digest')
+            self._resumed = [*map(checkpoint.get, ('teacher', 'teacher_digest', 'teacher_size'))]
 
     def before_train(self, runner):
         """Build the teacher and load its weights: those of the resumed run, or else those of its file.
@@ -129,7 +129,8 @@ class TeacherHook(Hook):
         num_classes = getattr(model.head, 'num_classes', None) or model.backbone.num_classes
         with isolated_random_state(0):  # its random weights are replaced
             teacher, origin = options.build(num_classes, model.data_preprocessor)
-        (saved, wanted), self._resumed = self._resumed, (None, None)
+        (saved, wanted, side), self._resumed = self._resumed, (None, None, None)
+        teacher.set_size(side)
         if saved is not None:
             origin = f'the teacher in {runner.loads_from}'
             load_model(teacher.model, dict(state_dict=saved), origin)
@@ -137,7 +138,7 @@ class TeacherHook(Hook):
         else:
             metainfo = getattr(runner.train_dataloader.dataset, 'metainfo', None) or {}
             origin = load_teacher(teacher, origin, metainfo.get('classes', ()), wanted)
-        self._digest = teacher.digest
+        self._facts = dict(teacher_digest=teacher.digest, teacher_size=teacher.size)
         model.teacher.module = teacher.eval().requires_grad_(False).to(next(model.parameters()).device)
         size = sum(parameter.numel() for parameter in teacher.parameters())
         side = f', images of {teacher.size} pixels' if teacher.size else ''
@@ -145,6 +146,6 @@ class TeacherHook(Hook):
 
     def before_save_checkpoint(self, runner, checkpoint):
         """Save the digest of the teacher, and if asked for the teacher."""
-        checkpoint['teacher_digest'] = self._digest
+        checkpoint.update(self._facts)
         if self.save:
             checkpoint['teacher'] = unwrapped(runner.model).teacher.module.model.state_dict()

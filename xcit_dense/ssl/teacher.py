@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from .._utils.text import counted, did_you_mean, first_line, type_name
+from ..config.image_size import test_size_of
 from ..config.loading import get_config, read_config
 from ..config.testing import find_resolution
 from ..data.class_folders import same_classes
@@ -15,27 +16,31 @@ from ..data.classes import classes_of_data, difference_of, heads_of_classes, kno
 from ..data.datasets import LOADERS, datasets
 from ..errors import CheckpointError, ConfigError, DataError, SetupError
 from ..weights import fetch, load_model, read_checkpoint
+from ..weights.contents import config_of_checkpoint
 from ..weights.zoo import PREFIX, WEIGHTS, get_weights
 
 _HUB = 'https://huggingface.co/{}/resolve/main/{}'  # where timm keeps its weights
 
 
 class Known(NamedTuple):
-    """What a library knows of a model: its ``ClsDataPreprocessor``, the side of its images, and where weights are."""
+    """What a library knows of a model: ``ClsDataPreprocessor``, side of its images, and weights with their classes."""
     preprocessor: nn.Module
     size: int | None = None
     weights: str | None = None
+    num_classes: int | None = None
 
 
 def _of_timm(name, num_classes):
     """Return a model of timm by its name, such as ``regnety_160.deit_in1k``, and what timm knows of it."""
     import timm
+    if not timm.is_model(name):
+        raise ValueError(f'timm has no model of this name{did_you_mean(name, timm.list_models())}')
     model = timm.create_model(name, num_classes=num_classes)
     cfg = model.pretrained_cfg
     # first, as in timm: other addresses may have files with other names of tensors
     weights = _HUB.format(cfg['hf_hub_id'], cfg.get('hf_hub_filename') or 'model.safetensors') if cfg.get(
         'hf_hub_id') else cfg.get('url')
-    return model, Known(_rgb(cfg['mean'], cfg['std']), cfg['input_size'][-1], weights)
+    return model, Known(_rgb(cfg['mean'], cfg['std']), cfg['input_size'][-1], weights, cfg['num_classes'])
 
 
 def _of_torchvision(name, num_classes):
@@ -51,7 +56,7 @@ def _of_torchvision(name, num_classes):
     weights = published[tag] if tag else published.DEFAULT
     images = weights.transforms()
     return models.get_model(name, weights=None, num_classes=num_classes), Known(
-        _rgb(images.mean, images.std), images.crop_size[0], weights.url)
+        _rgb(images.mean, images.std), images.crop_size[0], weights.url, len(weights.meta['categories']))
 
 
 def _of_mmpretrain(name, num_classes):
@@ -71,7 +76,7 @@ def _of_xcit(name, num_classes):
     cfg = get_config('xcit_s12_p16_imagenet', pretrained=False)  # the others differ only in arch
     cfg.model.backbone.arch = get_weights(name).arch
     model, known = _of_config(cfg, num_classes, PREFIX + short)
-    return model, known._replace(size=384 if '_384' in short else known.size)
+    return model, known._replace(size=384 if '_384' in short else known.size, num_classes=1000)
 
 
 def _of_config(cfg, num_classes, weights=None):
@@ -115,7 +120,7 @@ class Teacher(nn.Module):
 
     def __init__(self, model: nn.Module, wanted, given, num_classes: int, size: int = None):
         super().__init__()
-        self.model, self.num_classes, self.size = model, num_classes, size
+        self.model, self.num_classes, self.size, self._is_set = model, num_classes, size, False
         mean, std = _mean_and_std(wanted)
         self._flips = wanted.to_rgb != given.to_rgb
         ours, scale = (values.flip(0) if self._flips else values for values in _mean_and_std(given))
@@ -124,6 +129,11 @@ class Teacher(nn.Module):
                               f'of the teacher {len(mean)}')
         self.register_buffer('scale', scale / std, persistent=False)
         self.register_buffer('shift', (ours - mean) / std, persistent=False)
+
+    def set_size(self, size: int | None):
+        """Set the side of the images, unless it is None or was set before."""
+        if size and not self._is_set:
+            self.size, self._is_set = size, True
 
     def forward(self, images):
         """Return logits (B, classes) of images (B, channels, H, W)."""
@@ -168,8 +178,8 @@ class TeacherOptions:
             weights, ``xcit://NAME``.
         checkpoint: Its weights, as for `xcit_dense.weights.read_checkpoint`. By default the weights that the library
             publishes for the name; for configs there are none.
-        image_size: Side of its images in pixels, to which those of the student are resized. By default the size that
-            the library trained or tested the model at.
+        image_size: Side of its images in pixels, to which those of the student are resized. By default the size of the
+            training that wrote the checkpoint, or else the one that the library names for the model.
 
     Raises:
         ValueError: There is no such library, or the size is below 1.
@@ -204,10 +214,14 @@ class TeacherOptions:
                              f'install {self.library}') from error
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:  # of the libraries
             raise ConfigError(f'model.teacher.name: {self} cannot be built: {error}') from error
-        source = self.checkpoint or known.weights
-        if not source:
-            raise ConfigError(f'model.teacher.checkpoint is missing: give the file of the weights of {self}')
-        return Teacher(model, known.preprocessor, student, num_classes, self.image_size or known.size), str(source)
+        source, classes = self.checkpoint or known.weights, known.num_classes or num_classes
+        if not source or not self.checkpoint and classes != num_classes:
+            raise ConfigError(f'model.teacher.checkpoint is missing: give the file of the weights of {self}' + (
+                f'; those that {self.library} publishes are for {classes:,} classes, the student has {num_classes:,}'
+                if source else ''))
+        teacher = Teacher(model, known.preprocessor, student, num_classes, known.size)
+        teacher.set_size(self.image_size)
+        return teacher, str(source)
 
     def __str__(self):
         return f'{self.name} of {self.library}'
@@ -274,8 +288,11 @@ def load_teacher(teacher: Teacher, source, classes=(), digest: str = None):
     try:
         load_model(teacher.model, checkpoint, path)
     except CheckpointError as error:
-        raise CheckpointError(f'model.teacher.checkpoint: {error}. The teacher needs the {teacher.num_classes:,} '
-                              'classes of the student') from error
+        words = f'. The teacher needs the {teacher.num_classes:,} classes of the student'
+        raise CheckpointError(f'model.teacher.checkpoint: {error}' + words * ('of another shape' in str(error))
+                              ) from error
+    trained_at = test_size_of(config_of_checkpoint(checkpoint)) or [None]
+    teacher.set_size(trained_at[0])
     if digest not in (None, teacher.digest):
         raise CheckpointError(f'model.teacher.checkpoint: {path} is not the teacher that the resumed run began with. '
                               'Give that file again, or start a new run without --resume; with --save-teacher a run '

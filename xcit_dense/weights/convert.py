@@ -40,7 +40,8 @@ def convert(source, out, target: str, which: str = None, overwrite: bool = False
     Args:
         source: As for `read_checkpoint`, of any layout.
         out: File to write: ``.safetensors`` for safetensors; ``.pth``, ``.pt`` or ``.bin`` for a file of torch.
-        target: One of `TARGETS`. Dense files keep class names and palette.
+        target: One of `TARGETS`. Class names and palette are kept with the head that they are for. A teacher that is
+            no XCiT is copied as it is, for ``official``.
         which: The model, as for `find_state_dict`: ``student``, ``teacher``, ``ema`` or a container.
         overwrite: Whether ``out`` may be a file that this function did not write.
 
@@ -65,19 +66,26 @@ def convert(source, out, target: str, which: str = None, overwrite: bool = False
         models = Models(checkpoint)
         state, title = models.find(path, which)
         contents = Contents.of(state, title)
-        if contents.layout is None or contents.is_fused:
+        is_foreign = contents.layout is None and (which or '').lower() == 'teacher' and target == 'official'
+        if contents.layout is None and not is_foreign or contents.is_fused:
             raise CheckpointError(f'{title} holds {contents}' + (
                 f'. Models of the file: {", ".join(models.titles)}' if len(models.states) > 1 else ''))
         layout = LAYOUTS[target]
-        state, left_out = from_official(contents, layout)
-        _write(out, state, layout, get_dataset_meta(checkpoint) if target == 'dense' else None)
-        lines = [f'read {title}: {contents}']
+        state, left_out = (state, []) if is_foreign else from_official(contents, layout)
+        meta = get_dataset_meta(checkpoint)
+        fits = is_foreign or target == 'dense' or contents.num_classes == len(meta.get('classes') or ())
+        keeps = fits and bool(layout.container or out.suffix == '.safetensors')
+        _write(out, state, layout, meta if keeps else None)
+        lines = [f'read {title}: {contents}' + ', which are copied as they are' * is_foreign]
+        if meta.get('classes') and not keeps:
+            lines.append('left out: the class names' + ', for which only .safetensors has a place here' * fits)
         if left_out:
             modules = dict.fromkeys(part if (part := part_of(name)) == 'projection head' else name.split('.')[0]
                                     for name in left_out)
             lines.append(f'left out, because the layout {target} cannot hold it: {", ".join(modules)} '
                          f'({counted(len(left_out), "tensors")})')
-        return [*lines, f'wrote {out}: {layout.title}, {counted(len(state), "tensors")}']
+        written = 'the tensors of the teacher, under the key model' if is_foreign else layout.title
+        return [*lines, f'wrote {out}: {written}, {counted(len(state), "tensors")}']
 
 
 def inspect(source) -> list:
