@@ -16,6 +16,7 @@ from ..weights import fetch, load_model, read_checkpoint
 from ..weights.contents import config_of_checkpoint
 from .libraries import LIBRARIES
 
+
 class Teacher(nn.Module):
     """A classifier that takes images normalised for the student.
 
