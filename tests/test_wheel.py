@@ -68,7 +68,7 @@ def test_wheel_holds_configs_tools_and_metafiles(installed):
     assert 'xcit-dense = xcit_dense.cli:main' in entry.read_text()
     index = yaml.safe_load((mim / 'model-index.yml').read_text())
     models = [model for name in index['Import'] for model in yaml.safe_load((mim / name).read_text())['Models']]
-    assert len(models) == 57
+    assert len(models) == 71
     assert all((mim / model['Config']).is_file() for model in models)
     assert sum('Weights' in model for model in models) == 53
 
