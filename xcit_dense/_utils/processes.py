@@ -2,7 +2,10 @@
 import ctypes
 import gc
 import os
+import signal
+import threading
 from contextlib import suppress
+from functools import cache
 from weakref import WeakSet
 
 import torch
@@ -12,6 +15,8 @@ from ..errors import XCiTDenseError
 
 #: By launcher, the environment variable that holds the rank of this process.
 _RANKS = dict(pytorch='RANK', slurm='SLURM_PROCID', mpi='OMPI_COMM_WORLD_RANK')
+#: Signals that stop a run once its iteration is done.
+STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM}
 #: The iterators of data loaders that started workers, and the workers, which may outlive them.
 _STARTED, _WORKERS = WeakSet(), WeakSet()
 
@@ -81,3 +86,29 @@ def end_workers():
         iterator._shutdown_workers()
     for worker in _WORKERS:
         worker.kill()
+
+
+@cache
+def release_children():
+    """Let forked children end on SIGTERM, even if the package has a handler for it here, which they would inherit.
+
+    Who terminates a child waits for its end. Ctrl-C reaches the children too: they leave it to the run, which may need
+    their results to finish its iteration. Data loaders of the run stay those of the parent.
+    """
+    kept = threading.local()
+
+    def before():  # until Python has forgotten the signals of the parent, one to the child would be lost
+        kept.mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+
+    def after():
+        signal.pthread_sigmask(signal.SIG_SETMASK, kept.mask)
+
+    def in_child():
+        for number, action in ((signal.SIGINT, signal.SIG_IGN), (signal.SIGTERM, signal.SIG_DFL)):
+            if str(getattr(signal.getsignal(number), '__module__', '')).startswith('xcit_dense'):
+                signal.signal(number, action)
+        _STARTED.clear()
+        _WORKERS.clear()
+        after()
+
+    os.register_at_fork(before=before, after_in_parent=after, after_in_child=in_child)
