@@ -19,6 +19,8 @@ NAMES = ('a', 'b', 'c')
 
 FAULTS = (
     ('map-missing', lambda image, path: path.unlink(), '000000000001.jpg'),
+    ('map-missing', lambda image, path: path.rename(path.with_suffix('.jpg')), 'is a JPEG file, which changes labels'),
+    ('files-left-out', lambda image, path: image.with_suffix('.HEIC').touch(), '1 image of formats that are not read'),
     ('map-unreadable', lambda image, path: path.write_bytes(b'no picture'), 'cannot be read'),
     ('map-unreadable', lambda image, path: path.write_bytes(path.read_bytes()[:-60]), 'cannot be read'),
     ('map-mode', save_map(lambda m: m.astype(np.uint16) + 256), 'I;16'),

@@ -7,7 +7,7 @@ from ..._utils.text import counted, shown
 from ...errors import DataError
 from ..channels import LoadImageChannels
 from ..files import read_files, read_header
-from ..folders import files_below, label_map_of, names_in_list
+from ..folders import files_below, label_map_of, names_in_list, unread_images
 from ..label_maps import LabelMaps, without_class
 from ..pipelines import image_loader, image_suffixes, is_known_loader, turns_images
 from .findings import ERROR, Finding, Report, each_kind_first
@@ -142,14 +142,17 @@ class _Check(ImageCheck):
 
     def images(self):
         """Return the images as the data set lists them, and find those that it does not read."""
+        files = files_below(self.source, hidden_folders=self.suffix is not None)
+        if words := unread_images(files, (*image_suffixes(self.dataset), self.maps.suffix[-4:])):
+            self.add('files-left-out', self.source, value=words)
         if self.dataset.get('ann_file'):
             try:
                 return [self.source / f'{name}{self.suffix or ""}' for name in names_in_list(self.dataset.ann_file)]
             except DataError:
                 self.add('not-there', self.dataset.ann_file)
                 return []
-        found = [path for path in files_below(self.source, hidden_folders=self.suffix is not None)
-                 if path.suffix.lower() in image_suffixes(self.dataset) or path.name.endswith(self.suffix or '/')]
+        found = [path for path in files if path.suffix.lower() in image_suffixes(self.dataset)
+                 or path.name.endswith(self.suffix or '/')]
         images = [path for path in found if self.suffix is None or path.name.endswith(self.suffix) and path.is_file()]
         if not images:
             looked_for = self.suffix or ', '.join(image_suffixes(self.dataset))
@@ -163,6 +166,9 @@ class _Check(ImageCheck):
         content = state.content
         if state.fault:
             value = str(image) if state.fault == 'missing' else state.value
+            if jpeg := next((name for end in ('.jpg', '.jpeg') if os.path.exists(name := path.with_suffix(end))
+                             and name != image), None):
+                value += f'. {jpeg} is a JPEG file, which changes labels: save it as .png'
             self.add(f'map-{state.fault}', path, 'image', image, value)
             return
         if 'labels' not in content:
