@@ -60,11 +60,9 @@ def find_images(source, suffixes=IMAGE_SUFFIXES):
     if not source.is_dir():
         hint = '. Download what is at an address, and record a camera' * bool(re.match(r'\d+$|\w\w+:/', str(source)))
         raise DataError(f'there is no image or folder {source.absolute()}{hint}')
-    files = files_below(source)
-    paths = [path for path in files if path.suffix.lower() in suffixes]
+    paths = [path for path in files_below(source) if path.suffix.lower() in suffixes]
     if not paths:
-        raise DataError(f'there is no image in {source.absolute()}; looked for {", ".join(suffixes)}'
-                        + (f'. It has {words}' if (words := unread_images(files, suffixes)) else ''))
+        raise DataError(f'there is no image in {source.absolute()}; looked for {", ".join(suffixes)}')
     return source, paths
 
 

@@ -116,8 +116,7 @@ class UnlabelledSource(ClassImages):
             patterns, 'left_out of the data set')
         used = _without(images, self.left_out)
         self._amount = f'{len(images) - len(used):,} of {counted(len(images), "images")}'
-        Image.init()
-        others = tuple({*Image.EXTENSION, *OTHER_SUFFIXES} - set(self.suffixes))
+        others = tuple({*SUFFIXES, *OTHER_SUFFIXES} - set(self.suffixes))
         return used, sorted(name for name in names if name.lower().endswith(others))
 
 

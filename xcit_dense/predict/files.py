@@ -31,8 +31,7 @@ def find_sources(source, cfg=None):
 
     Args:
         source: Its path. A list ends in ``.txt`` and has one path per line, relative to its own folder or the working
-            directory; lines that start with ``#`` are comments. Videos, and images of formats that are not read, are
-            skipped in a folder with a message.
+            directory; lines that start with ``#`` are comments. What is not read in a folder is printed.
         cfg: The config, which may read more file types.
 
     Raises:

@@ -5,7 +5,7 @@ import numpy as np
 
 from ..._utils.text import counted, shown
 from ...errors import DataError
-from ..channels import LoadImageChannels
+from ..channels import FULL, LoadImageChannels
 from ..files import read_files, read_header
 from ..folders import files_below, label_map_of, names_in_list, unread_images
 from ..label_maps import LabelMaps, without_class
@@ -39,6 +39,7 @@ class ImageCheck:
         self._own = '' if is_known_loader(kind, step) else kind.__name__
         # how many channels the config reads from an array, if it reads arrays
         self._channels = step.get('channels') if kind is LoadImageChannels else None
+        self._cuts = not self._own and self._channels is None and step.get('color_type') != 'unchanged'
 
     def add(self, kind, file, part='', row=None, value='', id=None):
         """Add a finding; see `Finding`."""
@@ -50,7 +51,11 @@ class ImageCheck:
         if self._own:
             self.add('not-checked', self.source, value=(
                 f'only {self._own}, a step of the pipeline, knows how its images are read'))
-        return read_files(images, reader or read_header, kind, self.source, self.use_cache, 'images')
+        states = read_files(images, reader or read_header, kind, self.source, self.use_cache, 'images')
+        highest = max((state.content.get('highest', 0) for state in states if state.content), default=0)
+        if 0 < highest < FULL and self._cuts:
+            self.add('image-depth', self.source, value=f'{highest:,}, which leaves {highest // 256 + 1} grey values')
+        return states
 
     def faults_of(self, state, size=None):
         """Yield kinds and values of the problems of an image.
@@ -166,9 +171,6 @@ class _Check(ImageCheck):
         content = state.content
         if state.fault:
             value = str(image) if state.fault == 'missing' else state.value
-            if jpeg := next((name for end in ('.jpg', '.jpeg') if os.path.exists(name := path.with_suffix(end))
-                             and name != image), None):
-                value += f'. {jpeg} is a JPEG file, which changes labels: save it as .png'
             self.add(f'map-{state.fault}', path, 'image', image, value)
             return
         if 'labels' not in content:
