@@ -36,8 +36,6 @@ def stop_as_usual():
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # one of several processes may wait in a collective for ever, where no handler runs: it ends at once
     if _IS_TOOL and 'RANK' not in os.environ and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        from ._utils.processes import release_children
-        release_children()
         signal.signal(signal.SIGTERM, _exit)
 
 

@@ -92,23 +92,18 @@ def end_workers():
 def release_children():
     """Let forked children end on SIGTERM, even if the package has a handler for it here, which they would inherit.
 
-    Who terminates a child waits for its end. Ctrl-C reaches the children too: they leave it to the run, which may need
-    their results to finish its iteration. Data loaders of the run stay those of the parent.
+    Ctrl-C reaches them too: they leave it to the run, which may need their results to finish its iteration.
     """
     kept = threading.local()
 
-    def before():  # until Python has forgotten the signals of the parent, one to the child would be lost
+    def before():  # a signal to a child that has just begun must wait: Python forgets those that came before the fork
         kept.mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
 
-    def after():
-        signal.pthread_sigmask(signal.SIG_SETMASK, kept.mask)
-
-    def in_child():
-        for number, action in ((signal.SIGINT, signal.SIG_IGN), (signal.SIGTERM, signal.SIG_DFL)):
+    def after(actions=()):
+        for number, action in actions:
             if str(getattr(signal.getsignal(number), '__module__', '')).startswith('xcit_dense'):
                 signal.signal(number, action)
-        _STARTED.clear()
-        _WORKERS.clear()
-        after()
+        signal.pthread_sigmask(signal.SIG_SETMASK, kept.mask)
 
-    os.register_at_fork(before=before, after_in_parent=after, after_in_child=in_child)
+    in_child = ((signal.SIGINT, signal.SIG_IGN), (signal.SIGTERM, signal.SIG_DFL))
+    os.register_at_fork(before=before, after_in_parent=after, after_in_child=lambda: after(in_child))
