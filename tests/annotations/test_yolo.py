@@ -34,6 +34,15 @@ def one(tmp_path):
     return read
 
 
+def test_images_of_other_formats_are_named(one, tmp_path):
+    one('0 .5 .5 .5 .5')
+    for name in ('b.heic', 'c.gif'):
+        (tmp_path / 'data/images' / name).write_bytes(b'GIF89a')
+    part = read_yolo(tmp_path / 'data/data.yaml', tmp_path / 'data')['train']
+    assert part.notes == ['ignored 2 images that cannot be read: images/b.heic, images/c.gif']
+    assert [image['file_name'] for image in part.content['images']] == ['a.png']
+
+
 @pytest.mark.parametrize('polygons', (False, True))
 @pytest.mark.parametrize('form', ('ultralytics', 'roboflow', 'lists', 'bare'))
 def test_forms(form, polygons, folder, tmp_path, capfd):

@@ -15,7 +15,7 @@ from helpers.forms import assert_close, assert_gradients, assert_same
 from helpers.models import randomise, relative_error, save
 from helpers.paths import ROOT
 from helpers.touches import Doubled, Marked, buffer_for_bias, hooks, method, of_class, replaced
-from xcit_dense import XCiTClassifier, arch_names, attention_maps, get_arch, set_fast
+from xcit_dense import XCiT, XCiTClassifier, arch_names, attention_maps, get_arch, set_fast
 from xcit_dense.models.class_attention import ClassAttention
 from xcit_dense.models.class_block import ClassAttentionBlock
 from xcit_dense.models.trunk import fuse_backbones
@@ -25,6 +25,23 @@ TOLERANCE = 5e-6
 ARCH = dict(embed_dims=32, depth=2, num_heads=4)
 #: Patch size and tokens_norm of the golden files.
 GOLDEN = ((16, True), (8, False))
+
+
+def test_rates_by_layer_of_mmpretrain():
+    from mmpretrain.engine.optimizers import LearningRateDecayOptimWrapperConstructor
+    from mmpretrain.models import ImageClassifier
+    DefaultScope.get_instance('rates', scope_name='mmpretrain')
+    model = ImageClassifier(dict(type='XCiTClassifier', arch=ARCH, num_classes=5, norm_cfg=dict(type='BN')),
+                            head=dict(type='LinearClsHead', num_classes=2, in_channels=5))
+    constructor = LearningRateDecayOptimWrapperConstructor(dict(optimizer=dict(type='AdamW', lr=1., weight_decay=0.1)),
+                                                           dict(layer_decay_rate=0.5))
+    rates = {group['param_name']: group['lr'] for group in constructor(model).optimizer.param_groups}
+    assert rates.keys() == dict(model.named_parameters()).keys()
+    for start, rate in (('patch_embed.', 1 / 32), ('pos_embeder.', 1 / 32), ('blocks.0.', 1 / 16), ('blocks.1.', 1 / 8),
+                        ('cls_attn_blocks.0.', 1 / 4), ('cls_attn_blocks.1.', 1 / 2), ('cls_token', 1), ('norm.', 1)):
+        assert {rate} == {found for name, found in rates.items() if name.startswith(f'backbone.{start}')}, start
+    assert rates['head.fc.weight'] == 1
+    assert XCiT(arch='nano_12_p16').get_layer_depth('backbone.blocks.11.gamma1', 'backbone.') == (12, 14)
 
 
 def build(patch_size=16, tokens_norm=True, num_classes=5, **options):

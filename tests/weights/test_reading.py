@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from mmengine.logging import HistoryBuffer
+from mmengine.runner import load_checkpoint
 from safetensors import torch as safetensors_torch
 
 from helpers.models import Bomb, assert_equal, dense_state, save
@@ -193,6 +194,21 @@ def test_arrays_and_log_buffers_come_back(tmp_path):
     assert read['buffer'].current() == 5.
     save(tmp_path / 'again.pth', {'buffer': read['buffer']})
     assert read_checkpoint(tmp_path / 'again.pth')['buffer'].current() == 5.
+
+
+@pytest.mark.parametrize('own', ((), (np.ndarray, HistoryBuffer), (np.dtype, np.zeros(0).__reduce__()[0])))
+def test_torch_alone_reads_what_a_run_of_mmengine_wrote(tmp_path, own):
+    """As inferencers of the frameworks do; with whatever a program allows itself, and nothing that could run code."""
+    path, buffer = tmp_path / 'a.pth', HistoryBuffer([1., 2.], [1, 1])
+    torch.save(dict(buffer=buffer, array=np.arange(3), number=np.float32(2), state_dict=dict(a=torch.ones(1))), path)
+    with torch.serialization.safe_globals(own):
+        read = load_checkpoint(torch.nn.Module(), str(path), map_location='cpu')
+        assert read['buffer'].mean(2) == 1.5 and read['array'].tolist() == [0, 1, 2] and read['number'] == 2
+        for name in set(REFUSED) - {'object', 'fields'} if not own else ():
+            write_torch({'x': REFUSED[name][0]}, path)
+            with pytest.raises((pickle.UnpicklingError, ValueError)):
+                torch.load(path)
+    assert not (tmp_path / 'trace').exists()
 
 
 def test_newest_checkpoint(tmp_path):

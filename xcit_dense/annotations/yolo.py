@@ -7,7 +7,7 @@ import yaml
 
 from .._utils.text import counted, listed, read_text, shown, with_slashes
 from ..data.files import read_class_list, read_files, read_header
-from ..data.folders import IMAGE_SUFFIXES, WORDS, files_below, names_in_list
+from ..data.folders import IMAGE_SUFFIXES, OTHER_SUFFIXES, WORDS, files_below, names_in_list
 from ..errors import DataError
 from .types import Part, below
 
@@ -116,7 +116,7 @@ def _images_of(entry, base, above):
         if place is None:
             continue
         if place.is_dir():
-            paths += [path for path in files_below(place) if path.suffix.lower() in IMAGE_SUFFIXES]
+            paths += [path for path in files_below(place) if path.suffix.lower() in IMAGE_SUFFIXES + OTHER_SUFFIXES]
         else:  # one image per line, relative to the list or the data set
             paths += [_place_of(line, place.parent, above) or place.parent / line for line in names_in_list(place)]
     return list(dict.fromkeys(paths))
@@ -186,7 +186,7 @@ def _converted(source, root, paths, lines, names):
     states = read_files(paths, read_header, 'headers', source, name='images')
     images, annotations, unread = [], [], []
     for path, state in zip(paths, states, strict=True):
-        if state.fault or 'size' not in state.content:
+        if state.fault or 'size' not in state.content or path.suffix.lower() in OTHER_SUFFIXES:
             unread.append(below(path, root))
             continue
         width, height = state.content['turned']  # as people see the image, and mmdet reads it

@@ -1,6 +1,7 @@
 """Problems of label maps, label by label; and layouts that are wrong."""
 import shutil
 
+import cv2
 import numpy as np
 import pytest
 from mmengine.config import Config
@@ -19,8 +20,12 @@ NAMES = ('a', 'b', 'c')
 
 FAULTS = (
     ('map-missing', lambda image, path: path.unlink(), '000000000001.jpg'),
+    ('map-missing', lambda image, path: path.rename(path.with_suffix('.jpg')), 'JPEG files are not read'),
+    ('files-left-out', lambda image, path: image.with_suffix('.HEIC').touch(), '1 image of formats that are not read'),
     ('map-unreadable', lambda image, path: path.write_bytes(b'no picture'), 'cannot be read'),
     ('map-unreadable', lambda image, path: path.write_bytes(path.read_bytes()[:-60]), 'cannot be read'),
+    ('image-depth', lambda image, path: cv2.imwrite(f'{image.with_suffix(".png")}', np.full((64, 62), 1279, np.uint16))
+     and [image.unlink()], 'the highest value is 1,279, which leaves 5 grey values'),
     ('map-mode', save_map(lambda m: m.astype(np.uint16) + 256), 'I;16'),
     ('map-mode', save_map(lambda m: np.stack([m] * 3, 2)), 'RGB'),
     ('map-mode', save_map(lambda m: np.stack([m] * 4, 2)), 'RGBA'),

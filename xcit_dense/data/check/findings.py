@@ -42,7 +42,7 @@ KINDS = {kind: Kind(*how, text) for how, texts in {
         'image-size': 'has a different size than in the annotation file: {value}',
         'image-rotated': 'is rotated on loading, as its EXIF orientation says, and then has a different size than in '
             'the annotation file: {value}',
-        'map-missing': 'does not exist; it is the label map of {value}',
+        'map-missing': 'does not exist; it is the label map of {value}. JPEG files are not read: they change labels',
         'map-shared': 'has the same label map as {value}',
         'map-unreadable': 'cannot be read: {value}',
         'map-mode': 'is not a label map: a pixel must be one number from 0 to 255, but the file has the mode {value}. '
@@ -90,6 +90,8 @@ KINDS = {kind: Kind(*how, text) for how, texts in {
         'polygon-points': 'has a polygon of {value} (it needs an even count of at least 6); training silently '
             'ignores this polygon, and the object if it has no other',
         'image-left-out': 'is ignored: {value}',
+        'image-depth': 'has 16-bit images, of which only the upper 8 bits are read, and the highest value is '
+            '{value}: use LoadImageChannels (docs/own_data_channels.md), or scale the images to 8 bits',
         'map-ratio': 'has a different size than its image but the same aspect ratio; the pipeline resizes both: '
             '{value}',
         'files-left-out': 'has {value}',
