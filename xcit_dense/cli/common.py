@@ -13,7 +13,7 @@ from dataclasses import fields
 from math import isfinite
 
 from .. import register, stop_as_usual
-from .._utils.files import folder_of
+from .._utils.files import folder_of, note_inputs
 from .._utils.text import nearest
 from ..errors import ConfigError, Stopped, XCiTDenseError
 
@@ -81,9 +81,7 @@ def usage_of(parser) -> str:
 
 
 def run_tool(run, args):
-    """Run a tool.
-
-    An error that a user can fix exits with one message and code 1, a signal with its own code.
+    """Run a tool; an error that a user can fix exits with one message and code 1, a signal with its own code.
 
     Args:
         run: Called with ``args``, once the package is loaded.
@@ -97,6 +95,7 @@ def run_tool(run, args):
         warnings.filterwarnings('ignore', _ABOUT_ITSELF, module='mmseg')
         use_device(getattr(args, 'device', None), getattr(args, 'launcher', 'none'))
         stop_as_usual()
+        note_inputs(forget=True)
         if 'cfg_options' in args:
             from ..config.loading import read_config_options
             args.cfg_options = read_config_options(args.cfg_options, args.config)

@@ -184,6 +184,17 @@ def find_base_configs(find):
     config.Config._get_cfg_path = staticmethod(get_path)
 
 
+def note_configs(note):
+    """Call ``note`` with each file that mmengine reads as a config or as the base of one."""
+    for name in ('_file2dict', '_parse_lazy_import'):
+
+        def read_noted(filename, *args, read=getattr(config.Config, name), **options):
+            note(filename)
+            return read(filename, *args, **options)
+
+        setattr(config.Config, name, staticmethod(read_noted))
+
+
 def stock_configs(package: str) -> tuple:
     """Return the folder of the configs of a framework, and their paths in it; none if it is not installed."""
     spec = find_spec(package) if package else None

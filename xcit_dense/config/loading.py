@@ -8,13 +8,13 @@ from pathlib import Path
 
 from mmengine.config import Config, DictAction
 
-from .._utils.files import folder_of
+from .._utils.files import folder_of, note_inputs
 from .._utils.text import did_you_mean, nearest
 from ..annotations import DataOptions, place_data
-from ..compat.internals import CONFIG_READERS, find_base_configs, stock_configs
+from ..compat.internals import CONFIG_READERS, find_base_configs, note_configs, stock_configs
 from ..compat.versions import check_versions
 from ..data.classes import take_classes
-from ..data.datasets import LOADERS
+from ..data.datasets import LOADERS, datasets
 from ..errors import ConfigError, XCiTDenseError
 from .check import Hint, check_config, find_new_keys, find_numbers, tell
 from .options import drop_pretrained, set_data_root
@@ -93,6 +93,7 @@ def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=N
     starts = cfg.get('init_from') and not cfg.get('load_from')
     if (starts or not pretrained) and 'model' in cfg:
         drop_pretrained(cfg.model)
+    note_inputs(*(dataset.ann_file for dataset in datasets(cfg, LOADERS) if dataset.get('ann_file')))
     if check or tested:
         use_our_runner(cfg, trains=check)
     if check:
@@ -236,6 +237,7 @@ def _find_base(name):
 
 
 find_base_configs(_find_base)
+note_configs(note_inputs)
 
 
 def read_config_options(items, config):
