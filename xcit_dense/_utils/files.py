@@ -11,7 +11,7 @@ from .text import counted, listed
 
 #: A file in every folder that a tool writes into. By tool, it lists the files that the tool wrote, with their stamps.
 RECORD = '.made_by_xcit_dense.json'
-#: The files that the current command reads, by their real paths.
+#: The files that this command reads, by their real paths.
 _INPUTS = set()
 
 
@@ -48,18 +48,16 @@ def _flush(path):
         os.close(descriptor)
 
 
-def note_inputs(*paths, forget: bool = False):
-    """Note files that the current command reads; `check_no_input` keeps them. A new command forgets earlier ones."""
-    if forget:
-        _INPUTS.clear()
+def note_inputs(*paths):
+    """Note files that this command reads, and that `check_no_input` protects."""
     _INPUTS.update(map(os.path.realpath, paths))
 
 
 def check_no_input(*paths):
-    """Raise `OutputError` if a path to write is a file that the current command reads, also through a link."""
-    if inputs := [str(path) for path in paths if os.path.realpath(path) in _INPUTS]:
-        raise OutputError(f'cannot write {listed(inputs)}: this command reads '
-                          f'{"it" if len(inputs) == 1 else "them"}. Choose another output path.')
+    """Raise `OutputError` if a path to write is a file that this command reads, also through a link."""
+    for path in paths:
+        if os.path.realpath(path) in _INPUTS:
+            raise OutputError(f'cannot write {path}: this command reads it. Choose another output path.')
 
 
 def hash_of(path) -> str:

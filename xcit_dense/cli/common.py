@@ -13,7 +13,7 @@ from dataclasses import fields
 from math import isfinite
 
 from .. import register, stop_as_usual
-from .._utils.files import folder_of, note_inputs
+from .._utils.files import folder_of
 from .._utils.text import nearest
 from ..errors import ConfigError, Stopped, XCiTDenseError
 
@@ -95,7 +95,6 @@ def run_tool(run, args):
         warnings.filterwarnings('ignore', _ABOUT_ITSELF, module='mmseg')
         use_device(getattr(args, 'device', None), getattr(args, 'launcher', 'none'))
         stop_as_usual()
-        note_inputs(forget=True)
         if 'cfg_options' in args:
             from ..config.loading import read_config_options
             args.cfg_options = read_config_options(args.cfg_options, args.config)

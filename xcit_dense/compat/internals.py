@@ -187,12 +187,9 @@ def find_base_configs(find):
 def note_configs(note):
     """Call ``note`` with each file that mmengine reads as a config or as the base of one."""
     for name in ('_file2dict', '_parse_lazy_import'):
-
-        def read_noted(filename, *args, read=getattr(config.Config, name), **options):
-            note(filename)
-            return read(filename, *args, **options)
-
-        setattr(config.Config, name, staticmethod(read_noted))
+        setattr(config.Config, name, staticmethod(partial(
+            lambda read, filename, *rest, **more: note(filename) or read(filename, *rest, **more),
+            getattr(config.Config, name))))
 
 
 def stock_configs(package: str) -> tuple:

@@ -203,6 +203,9 @@ def find_config(name) -> Path:
     names, stem = list_models(), path.name.removesuffix('.py')
     if stem in names and path.parent in (Path('.'), Path('configs')):  # the path that the README writes
         return folder_of('configs') / f'{stem}.py'
+    if path.is_dir():
+        raise ConfigError(f'{name} is a folder, but CONFIG is a file or a name. To continue the training of a work '
+                          f'dir: train {next(path.glob("*.py"), "CONFIG")} --work-dir {name} --resume')
     for package in ('mmdet', 'mmseg'):
         if stock := [f'{package}::{known}' for known in stock_configs(package)[1] if Path(known).stem == stem]:
             raise ConfigError(f'{name} is a config of {package}, without XCiT: `python -m xcit_dense adapt {stock[0]} '

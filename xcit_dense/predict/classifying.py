@@ -171,7 +171,7 @@ def classify_files(classifier, source, root, paths, out_file, top: int = 5, over
     content = dict(checkpoint=str(source), size=classifier.size, crop_ratio=classifier.crop_ratio,
                    names_from=classifier.names_from, images=guessed, unreadable=unreadable)
     with OwnFiles(out_file.parent, 'classify', overwrite) as own:
-        note_inputs(*paths)
+        note_inputs(source, *paths)
         own.claim(out_file.name)
         try:
             # without a terminal, which would show a bar, the lines show the progress

@@ -206,7 +206,6 @@ class DrawingHook(Hook):
             if self._own:
                 path = _place(_folder_of_images(runner.cfg), sample.img_path)
                 if not hasattr(runner.test_dataloader.dataset, 'get_data_info'):
-                    note_inputs(sample.img_path)
                     self._own.claim(path)
             self._draw(runner, 'test_img', sample, self.drawn, path and Path(self.test_out_dir, path))
 

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer
 
-from .._utils.files import note_inputs
 from .._utils.text import first_line
 from ..compat.internals import HISTORIES
 from ..errors import CheckpointError
@@ -50,7 +49,6 @@ def read_checkpoint(source, map_location='cpu'):
             than tensors, numbers, text and the log buffers of mmengine.
     """
     path = fetch(str(source))
-    note_inputs(path)
     fix = 'If it was downloaded, delete it and download it again.'
     try:
         kind = kind_of_file(path)
