@@ -38,9 +38,9 @@ def _run(args):
     from . import short_training
     out = Path(args.out)
     with OwnFiles(out.parent, 'measure', args.overwrite) as own, tempfile.TemporaryDirectory() as folder:
-        own.claim(out.name)
         cfg = load_config(args.config, cfg_options=args.cfg_options, data_root=args.data_root,
                           work_dir=Path(folder, 'placed'), pretrained=args.pretrained)
+        own.claim(out.name)
         check_data(cfg)
         take_classes(cfg)
         short_training.cut_data(cfg, folder, args.iterations * cfg.train_dataloader.batch_size, args.images)

@@ -188,6 +188,18 @@ def test_images_that_are_turned(folder, tmp_path):
     assert (image['width'], image['height']) == (20, 40)
 
 
+def test_a_box_among_polygons_is_found_by_its_line(folder, tmp_path):
+    """Where masks are read; a detector without masks takes both."""
+    root = exports.yolo(tmp_path / 'data', polygons=True)
+    label = root / 'labels/val/001.txt'
+    label.write_text(f'\n{label.read_text()}\n0 0.5 0.5 0.2 0.2\n')
+    for with_mask in (True, False):
+        reports = check_data_sets(placed(root, folder, detector(root, with_mask=with_mask)), use_cache=False)
+        found = {finding.sentence for report in reports.values() for finding in report.errors}
+        assert len(found) == with_mask
+        assert all(f'only a box, in {label}, line {len(label.read_text().splitlines())})' in said for said in found)
+
+
 def test_cvat(tmp_path):
     """Its labels are next to the images, also below a folder named images."""
     root = exports.yolo_of_cvat(tmp_path / 'images/data')

@@ -249,7 +249,7 @@ def test_the_best_checkpoint_of_a_work_dir_is_taken_and_named(tmp_path, capsys):
             (Notes('a', [newest.name], [best.name], 9), best, 'best of 9 validations: best_mIoU_epoch_8.pth'),
             (Notes('a', [newest.name], ['gone.pth', best.name]), best, 'best: best_mIoU_epoch_8.pth'),
             (Notes('a', [newest.name], ['gone.pth']), newest, 'newest, as gone.pth is missing or damaged: epoch_9.pth'),
-            (Notes('a', [newest.name]), newest, 'newest, as no best one was kept: epoch_9.pth')):
+            (Notes('a', [newest.name]), newest, 'newest, as this folder has no best one: epoch_9.pth')):
         write_notes(tmp_path, notes)
         capsys.readouterr()
         assert fetch(str(tmp_path)) == wanted

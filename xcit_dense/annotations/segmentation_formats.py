@@ -133,8 +133,8 @@ class _Finder:
         whole = pairs.pop('', None)
         if whole and 'train' not in pairs:
             pairs = {**self.by_lists(whole), **pairs}
+        self.options.choose_val(pairs, self.root)
         if 'train' not in pairs or 'val' in pairs:
-            self.options.refuse('--val-share', why=f'has no effect: {self.root} has validation data')
             return pairs
         pair = pairs['train']
         names = pair.chosen or pair.names

@@ -184,6 +184,14 @@ def find_base_configs(find):
     config.Config._get_cfg_path = staticmethod(get_path)
 
 
+def note_configs(note):
+    """Call ``note`` with each file that mmengine reads as a config or as the base of one."""
+    for name in ('_file2dict', '_parse_lazy_import'):
+        setattr(config.Config, name, staticmethod(partial(
+            lambda read, filename, *rest, **more: note(filename) or read(filename, *rest, **more),
+            getattr(config.Config, name))))
+
+
 def stock_configs(package: str) -> tuple:
     """Return the folder of the configs of a framework, and their paths in it; none if it is not installed."""
     spec = find_spec(package) if package else None

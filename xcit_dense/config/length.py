@@ -6,7 +6,7 @@ import os
 from mmengine.config import Config
 
 from .._utils.text import counted, type_name
-from ..data.datasets import LOADERS, datasets, dicts_in
+from ..data.datasets import LOADERS, check_data, datasets, dicts_in
 from ..data.folders import find_images, names_in_list
 from ..data.unlabelled import UnlabelledSource
 from ..errors import ConfigError, DataError
@@ -193,6 +193,7 @@ def _converted(cfg, length, unit, epoch_length):
     """Return a length in the other unit."""
     other, of_epoch = 'iterations' if unit == 'epochs' else 'epochs', epoch_length or _iterations_of_epoch(cfg)
     if not of_epoch:
+        check_data(cfg, LOADERS[:1])  # it may not be there
         raise ConfigError(f'--{unit}: this config counts {other}, and a quick look at the data does not show how many '
                           f'iterations an epoch has. Use --{other} N')
     return length * of_epoch if unit == 'epochs' else -(-length // of_epoch)

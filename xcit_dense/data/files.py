@@ -171,12 +171,14 @@ def read_map(path) -> dict:
     with Image.open(path, formats=FORMATS) as image:
         pixels = np.asarray(image)
         content = dict(size=list(image.size), mode=image.mode)
-    # mmseg accepts numbers of any type, and reads those beyond 8 bits as other labels
-    if pixels.ndim == 2 and (pixels.dtype == np.uint8
-                             or pixels.min() >= 0 and (pixels.astype(np.uint8) == pixels).all()):
+    # mmseg accepts numbers of any type, and reads those beyond 8 bits as other labels: -1 as 255, which has no class
+    if pixels.ndim == 2 and (pixels.dtype == np.uint8 or pixels.min() >= -(pixels.dtype.kind == 'i') and (
+            (pixels.astype(np.uint8) == pixels) | (pixels == -1)).all()):
         counts = np.bincount(pixels.ravel().astype(np.uint8))
         labels = np.flatnonzero(counts)
         content['labels'] = np.stack([labels, counts[labels]], 1).tolist()
+    elif pixels.ndim == 2:
+        content['mode'] += f' with the values {pixels.min():g} to {pixels.max():g}'
     return content
 
 

@@ -71,8 +71,9 @@ class EndingHook(Hook):
             self._key = self._key or key_metric(cfg) or 'metric'
             if best := self._best(runner, seen):
                 file = infos.get('best_ckpt') or infos.get(f'best_ckpt_{self._key}')
+                name = Path(file or '').name  # a resumed run may leave the best one where it was
                 lines['best'] = f'{self._key} {_named(runner, best)}' + (
-                    f': {Path(file).name}' if file else
+                    f': {name if Path(runner.work_dir, name).exists() else near(file)}' if file else
                     f', not kept: --cfg-options default_hooks.checkpoint.save_best={self._key} keeps it')
             lines['last'] = f'{self._key} {_named(runner, seen[-1])}' + (f': {Path(last).name}' if last else '')
         elif last:

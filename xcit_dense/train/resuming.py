@@ -78,7 +78,7 @@ def changed_settings(cfg, before, load_from) -> str | None:
         raise ConfigError('a resumed run uses the optimizer and the schedule of its checkpoint, so these settings '
                           'would have no effect:\n' + '\n'.join(kept) + '\nRestore the previous values'
                           f'{again and f" ({again.strip()})"}, or start a new run from the weights, without --resume: '
-                          f'--cfg-options load_from={load_from}')
+                          f'--init-from {load_from} and another --work-dir')
     return '\n'.join([*changed.values(), *([again] if again and changed else [])])
 
 
@@ -88,7 +88,8 @@ def check_classes(runner, checkpoint, filename):
         checkpoint['meta'].get('dataset_meta'), getattr(runner.train_dataloader.dataset, 'metainfo', None)))
     if saved and found and saved != found:
         raise DataError(f'{filename} has the classes {saved}, but this run has {found}: the outputs of the model would '
-                        'change their meaning. Use the data of the previous run, or start a new run with load_from.')
+                        'change their meaning. Use the data of the previous run, or start a new run from its weights, '
+                        f'without --resume: --init-from {filename} and another --work-dir')
 
 
 def training_state(runner) -> dict:

@@ -50,7 +50,7 @@ class DenseRunner(OpenRunner):
             self._resumed = read_checkpoint(load_from)
             if not isinstance(self._resumed, dict) or not self._resumed.keys() >= {'meta', 'optimizer'}:
                 raise CheckpointError(f'{load_from} has weights, but no state of a training run to resume. To start '
-                                      'from these weights: --cfg-options load_from=FILE, without --resume.')
+                                      f'from these weights, without --resume: --init-from {load_from}')
             changed = resuming.changed_settings(kwargs.get('cfg'), self._resumed['meta'].get('cfg'), load_from)
             randomness['seed'] = self._resumed['meta'].get('seed', randomness['seed'])  # before anything draws from it
         super().__init__(*args, resume=bool(resume), load_from=load_from, work_dir=work_dir, randomness=randomness,
@@ -197,10 +197,15 @@ class DenseRunner(OpenRunner):
                     self.loads_from = weights = str(path)
             run = resuming.run_of(self._resumed) if self._resumed else self._run
             self.notes = run_on_first(claim_work_dir, self.work_dir, resumed, run, weights)
+            return super().train()
+
+    def load_or_resume(self):
+        """Load or resume; only then a training, which may be refused, replaces the config of the run before it."""
+        super().load_or_resume()
+        if hasattr(self, 'notes'):
             config = run_on_first(publish_config, self._config_file, self.work_dir)
             if self.notes:  # of the first process
                 self.notes.config = config
-            return super().train()
 
     def init_weights(self):
         """Initialise the weights, unless the model will have those of its checkpoint."""
@@ -225,8 +230,8 @@ class DenseRunner(OpenRunner):
         if self.epoch >= loop.max_epochs if isinstance(loop, EpochBasedTrainLoop) else self.iter >= self.max_iters:
             self.logger.warning(f'{filename} is the end of a run of {counted(self.iter, "iterations")}: nothing is '
                                 'left to train. With a longer train_cfg, the run continues at the learning rate at '
-                                'which its schedule ended. For another schedule, start a new run: --cfg-options '
-                                f'load_from={filename}, without --resume.')
+                                'which its schedule ended. For another schedule, start a new run without --resume: '
+                                f'--init-from {filename} and another --work-dir')
         if not hasattr(loop, 'load_state_dict'):
             return
         if state is None or len(state['loops']) != get_world_size():

@@ -180,8 +180,10 @@ class _Check(ImageCheck):
         if size and size != content['size']:
             words = [f'{width} x {height}' for width, height in (content['size'], size)]
             is_resized = self.resizes and size[0] * content['size'][1] == size[1] * content['size'][0]
-            self.add('map-ratio' if is_resized else 'map-size', path, 'image', image,
-                     f'{words[0]}, not {words[1]} (width x height)')
+            kind, file = ('map-ratio', path) if is_resized else ('map-size', path)
+            if header.content['size'] == content['size']:
+                kind, file, words = 'image-rotated', image, words[::-1]
+            self.add(kind, file, 'image', image, f'{words[0]}, not {words[1]} (width x height)')
         if self.names is not None:
             wrong = self.maps.wrong_labels(content, len(self.names))
             if wrong:
