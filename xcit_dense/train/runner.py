@@ -148,7 +148,8 @@ class DenseRunner(OpenRunner):
         """Scale the learning rate linearly with the batch size, including the one in the log (``base_lr``)."""
         if not (auto_scale_lr or {}).get('enable'):
             return
-        for_batch = auto_scale_lr['base_batch_size'] / accumulated_steps(optim_wrapper)
+        steps, for_batch = accumulated_steps(optim_wrapper), auto_scale_lr['base_batch_size']
+        for_batch = for_batch / steps if steps > 1 else for_batch
         super().scale_lr(optim_wrapper, dict(auto_scale_lr, base_batch_size=for_batch))
         if base := optim_wrapper.base_param_settings:
             base['lr'] *= self.world_size * self.train_dataloader.batch_sampler.batch_size / for_batch

@@ -1,6 +1,4 @@
 """How a detector fits its objects: their sizes, anchors, limits on their number, rare classes."""
-import math
-
 import numpy as np
 
 from ..._utils.files import folder_of
@@ -159,7 +157,7 @@ def _numbers(cfg, objects, given):
     # weights to start from have their number of queries
     values = {} if cfg.get('init_from') or cfg.get('load_from') else {
         key: wanted[key] for key, now in queries.items() if now < most and not concerns(key, given)}
-    found = min({**queries, **values}.values(), default=math.inf)
+    found = min({**queries, **values}.values(), default=float('inf'))
     for key, now in limits.items():
         wanted[key] = min(wanted[key], found)
         if now < min((2 if 'rpn' in key else 1) * most, found) or now > found * len(objects.classes):
