@@ -151,9 +151,10 @@ def place_data(cfg: Config, root, options: DataOptions, folder: Path, keep: bool
         if set(options.given) <= {'--palette', '--ignore-label'} and kind.find is not find_unlabelled:
             _reject_part(root)
         try:
-            layout = kind.find(cfg, root, options, Made(folder, root, keep))
+            layout = kind.find(cfg, root, options, made := Made(folder, root, keep))
         except KeptError:
-            layout = kind.find(cfg, root, options, Made(folder, root, aside=True))
+            layout = kind.find(cfg, root, options, made := Made(folder, root, aside=True))
+        cfg.val_share = made.share  # for tests of a checkpoint without the folder
         if layout is None:
             _reject_other(cfg, kind, root, used)
             return

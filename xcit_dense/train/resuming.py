@@ -21,7 +21,7 @@ from ..weights import fetch, newest_checkpoint
 
 #: Settings that may differ from those of the resumed run: places, and what is reported.
 _PLACES = ('resume', 'load_from', 'init_from', 'work_dir', 'launcher', 'custom_imports', 'config_findings', 'fitted',
-           'timed')
+           'fitted_to', 'timed', 'val_share')
 #: Settings that a resumed run reads from its checkpoint.
 _KEPT = ('optim_wrapper.optimizer', 'optim_wrapper.paramwise_cfg', 'param_scheduler', 'auto_scale_lr')
 
@@ -49,13 +49,6 @@ def find_resumed(checkpoint, work_dir) -> Path:
     except CheckpointError as error:
         raise CheckpointError(f'nothing to resume: {error}, or start a new run without --resume (with --overwrite if '
                               'the work dir has checkpoints)') from error
-
-
-def run_of(checkpoint) -> str | None:
-    """Return the name of the run that wrote a checkpoint, if it has one."""
-    hub = checkpoint.get('message_hub')
-    infos = hub.get('runtime_info') if isinstance(hub, dict) else None
-    return infos.get('run_id') if isinstance(infos, dict) else None
 
 
 def changed_settings(cfg, before, load_from) -> str | None:

@@ -19,11 +19,12 @@ from torch.utils.data import DataLoader
 from .._utils.files import atomic_write
 from .._utils.processes import is_first_process, run_on_first
 from .._utils.text import counted
-from ..compat.internals import OpenRunner
+from ..compat.internals import OpenRunner, accumulated_steps
 from ..config.check import check_paramwise
 from ..data.batches import predict_by_size, unwrapped
 from ..errors import CheckpointError, ConfigError, DataError
 from ..weights import fetch, read_checkpoint
+from ..weights.contents import run_of
 from ..weights.convert import from_plain, to_plain
 from . import resuming
 from .evaluation import complete_annotations
@@ -145,11 +146,13 @@ class DenseRunner(OpenRunner):
 
     def scale_lr(self, optim_wrapper, auto_scale_lr=None):
         """Scale the learning rate linearly with the batch size, including the one in the log (``base_lr``)."""
-        super().scale_lr(optim_wrapper, auto_scale_lr)
-        base = optim_wrapper.base_param_settings
-        if base is not None and (auto_scale_lr or {}).get('enable'):
-            images = self.world_size * self.train_dataloader.batch_sampler.batch_size
-            base['lr'] *= images / auto_scale_lr['base_batch_size']
+        if not (auto_scale_lr or {}).get('enable'):
+            return
+        steps, for_batch = accumulated_steps(optim_wrapper), auto_scale_lr['base_batch_size']
+        for_batch = for_batch / steps if steps > 1 else for_batch
+        super().scale_lr(optim_wrapper, dict(auto_scale_lr, base_batch_size=for_batch))
+        if base := optim_wrapper.base_param_settings:
+            base['lr'] *= self.world_size * self.train_dataloader.batch_sampler.batch_size / for_batch
 
     def load_checkpoint(self, filename, map_location='cpu', strict=True, revise_keys=None):
         """Load the model's weights from a file.
@@ -195,7 +198,7 @@ class DenseRunner(OpenRunner):
                 path = fetch(str(weights), 'To train without it, omit --init-from or load_from, or use --no-pretrained')
                 if Path(weights).is_dir():
                     self.loads_from = weights = str(path)
-            run = resuming.run_of(self._resumed) if self._resumed else self._run
+            run = run_of(self._resumed) if self._resumed else self._run
             self.notes = run_on_first(claim_work_dir, self.work_dir, resumed, run, weights)
             return super().train()
 
@@ -223,7 +226,7 @@ class DenseRunner(OpenRunner):
             filename = str(resuming.find_resumed(filename, self.work_dir))
             self._resumed = read_checkpoint(filename)
         checkpoint, self.loads_from, self.resumes = self._resumed, filename, True  # users may call this themselves
-        self._run = resuming.run_of(checkpoint)
+        self._run = run_of(checkpoint)
         resuming.check_classes(self, checkpoint, filename)
         super().resume(filename, *args, **kwargs)
         loop, state = self.train_loop, checkpoint.get('training')
