@@ -186,10 +186,9 @@ def _reject_part(root):
 
 def _is_in_place(used):
     """Whether all paths of the data sets exist and name files as they do; metrics report their missing files later."""
-    return all(path.exists() for dataset in used for path in (
+    return all(path.exists() and dataset['type'] != OF_FOLDERS for dataset in used for path in (
         *([dataset.ann_file] if dataset.get('ann_file') else []),
-        *(dataset.folder(key) for key in dataset.prefixes if dataset.prefixes[key]))) and all(
-            dataset['type'] != OF_FOLDERS for dataset in used)
+        *(dataset.folder(key) for key in dataset.prefixes if dataset.prefixes[key])))
 
 
 def _point(cfg, layout, kind):

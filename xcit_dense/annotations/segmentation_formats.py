@@ -5,7 +5,6 @@ from pathlib import Path
 
 from .._utils.text import listed
 from ..data.check.agreement import check_names
-from ..data.check.findings import ERROR
 from ..data.datasets import LOADERS, datasets
 from ..data.files import IGNORED, read_files, read_map
 from ..data.folders import MAP_SUFFIXES, WORDS, seen_in
@@ -86,7 +85,7 @@ class _Finder:
                     dataset['classes_file'] = file
                 own = dataset.own_classes if given else None
                 for finding in check_names(source or self.root, own, given, spelt=True):
-                    if finding.severity == ERROR:
+                    if finding.severity == 'error':
                         raise DataError(finding.sentence)
         return Layout(self.name, self.root, {part: self.part(part, pair) for part, pair in parts.items()},
                       tuple(names), self.notes)

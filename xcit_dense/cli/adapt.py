@@ -32,7 +32,7 @@ def _run(args):
     if path and os.path.lexists(path):
         raise OutputError(f'{path} already exists: give another name')
     with redirect_stdout(sys.stderr):  # findings, as the config may be piped into a file
-        text = adapt(args.config, args.arch, args.data_root is not None)
+        text = adapt(args.config, args.arch) + 'classes_from_data = True\n' * (args.data_root is not None)
     if not path:
         print(text, end='')
         return

@@ -97,11 +97,7 @@ class OpenVisBackend(LocalVisBackend):
 
 
 def mend_weighted_losses(model):
-    """Let mmsegmentation's ``class_weight`` work where pixels are ignored, and with ``use_sigmoid``.
-
-    Raises:
-        ConfigError: There are more or fewer weights than classes.
-    """
+    """Let mmsegmentation's ``class_weight`` work with ignored pixels and sigmoids; `ConfigError` for a wrong length."""
     for head in (module for module in model.modules() if hasattr(module, 'loss_decode')):
         for loss in head.loss_decode.modules():
             weights, criterion = getattr(loss, 'class_weight', None), getattr(loss, 'cls_criterion', None)

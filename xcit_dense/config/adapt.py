@@ -25,7 +25,7 @@ _SIDE = 256
 _NORMS = tuple(f'norm{number}.{part}' for number in (1, 2, 3) for part in ('weight', 'bias'))
 
 
-def adapt(config, arch: str = 'small_12_p16', own_classes: bool = False) -> str:
+def adapt(config, arch: str = 'small_12_p16') -> str:
     """Return a config, as text, that trains the model of another config with XCiT as its backbone.
 
     The maps keep their strides where XCiT has them, and what takes them gets their channels. Images are normalised as
@@ -35,7 +35,6 @@ def adapt(config, arch: str = 'small_12_p16', own_classes: bool = False) -> str:
     Args:
         config: A config as `load_config` takes it; ``mmdet::NAME`` or ``mmseg::NAME`` for a stock config.
         arch: A name of `xcit_dense.archs.arch_names`.
-        own_classes: Whether it will be trained on data with other classes, which the config then reads from the data.
 
     Raises:
         ConfigError: There is no such config or arch, or XCiT cannot take the place of the model's backbone.
@@ -76,7 +75,6 @@ def adapt(config, arch: str = 'small_12_p16', own_classes: bool = False) -> str:
     imports = ['xcit_dense', *([imports] if isinstance(imports, str) else imports)]
     changes = dict(_base_=config if '::' in config else str(Path(cfg.filename).absolute()), custom_imports=dict(
         imports=[*dict.fromkeys(imports)], allow_failed_imports=False), model=changes)
-    changes.update(dict(classes_from_data=True) if own_classes else {})
     schedule, notes = _schedule(cfg, recipe, _try(_text(changes), scope, inputs, config))
     maps = f'with strides {listed(map(str, strides))}' if fit else (
         f'all maps have the stride of the patch, {size.patch_size}, as its pyramid has no strides '

@@ -94,10 +94,9 @@ def read_own_maps(cfg: Config, anew: bool):
     same suffixes replace them. With ``anew``, the layout will be recognised, and one replaces all parts of a benchmark.
     """
     for loader in LOADERS if cfg.get('classes_from_data') and cfg.get('default_scope') == 'mmseg' else ():
-        every = datasets(cfg, [loader])
-        members = [dataset for dataset in every if dataset.reader == 'BaseSegDataset' and dataset.own_classes
-                   and dataset.type.__module__.startswith('mmseg.')]
-        if anew and len(members) == len(every) > 1:
+        members = [dataset for dataset in datasets(cfg, [loader]) if dataset.reader == 'BaseSegDataset'
+                   and dataset.own_classes and dataset.type.__module__.startswith('mmseg.')]
+        if anew and len(members) == len(datasets(cfg, [loader])) > 1:
             cfg[loader]['dataset'], members = members[0].data, members[:1]
         for dataset in members:
             if first_label(dataset) and loader == LOADERS[0] and is_first_of_any_launcher():
