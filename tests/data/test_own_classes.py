@@ -25,7 +25,8 @@ BENCHMARKS = sorted(name for name, kind in DATASETS.module_dict.items() if kind.
 
 def config(folder, kind, several=False, **settings):
     steps = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', reduce_zero_label='ADE' in kind)]
-    dataset = dict(type=kind, data_root='data', data_prefix=dict(seg_map_path='a'), ann_file='', pipeline=steps)
+    prefix = dict(img_path='train/images', seg_map_path='train/masks') if settings else dict(seg_map_path='a')
+    dataset = dict(type=kind, data_root='data', data_prefix=prefix, ann_file='', pipeline=steps)
     train = dict(type='ConcatDataset', datasets=[dataset, dataset]) if several else dataset
     model = dict(decode_head=dict(num_classes=150), auxiliary_head=[dict(num_classes=150)])
     Config(dict(default_scope='mmseg', model=model, work_dir=str(folder), train_dataloader=dict(dataset=train),
@@ -78,7 +79,8 @@ def test_an_adapted_stock_config_learns_own_classes(data):
     mine, run, of_data = data / 'mine.py', ('--work-dir', data / 'run'), ('--data-root', data)
     run_tool('adapt', 'mmseg::pspnet/pspnet_r50-d8_4xb2-40k_cityscapes-512x1024.py', *of_data, '--out', mine)
     options = '--iterations', 1, '--image-size', 64, '--batch-size', 2, '--workers', 0, '--no-fit', '--no-pretrained'
-    done = run_tool('train', mine, *of_data, *run, *options)
+    weights = '--cfg-options', 'model.decode_head.loss_decode.class_weight=[1.,2.,3.,4.]'
+    done = run_tool('train', mine, *of_data, *run, *options, *weights)
     assert all(f' {name} ' in done.stdout for name in NAMES) and ' building ' not in done.stdout
     assert 'mIoU' in run_tool('test', mine, run[1], *of_data, '--work-dir', data / 'test').stdout
 
