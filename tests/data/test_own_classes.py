@@ -36,7 +36,6 @@ def config(folder, kind, several=False, **settings):
 
 @pytest.fixture
 def data(tmp_path):
-    """Four classes with names; a label map has another ending than its image."""
     for part in ('train', 'val'):
         exports.pairs(tmp_path, f'{part}/images', f'{part}/masks', exports.names(2), label='_mask.png', image='.png',
                       change=lambda labels: np.where(labels == 4, 255, labels).astype(np.uint8))
@@ -46,8 +45,7 @@ def data(tmp_path):
 
 @pytest.mark.parametrize('kind', BENCHMARKS)
 def test_own_classes_with_the_data_set_of_a_benchmark(data, kind):
-    path = config(data, kind, 'VOC' in kind, classes_from_data=True)
-    plain = load_config(path).val_dataloader.dataset  # the data of the config
+    plain = load_config(path := config(data, kind, 'VOC' in kind, classes_from_data=True)).val_dataloader.dataset
     assert plain.type == 'BaseSegDataset' and (kind != 'DarkZurichDataset' or plain.img_suffix == '_rgb_anon.png')
     cfg = load_config(path, data_root=data)
     take_classes(cfg)
@@ -63,7 +61,7 @@ def test_other_names_than_those_of_the_benchmark_are_refused(data):
     """Names in `classes.txt` by the check of the data, which can be told to warn; others when the data is found."""
     dataset = load_config(config(data, 'ADE20KDataset'), data_root=data).train_dataloader.dataset
     found = check_data_set(dataset)
-    assert kinds_of(found) == {'class-missing', 'class-unused'} and "'wall'" in found.errors[0].sentence
+    assert kinds_of(found) == {'class-missing', 'class-unused'}
     assert 'first 3 of the 150 classes of ADE20KDataset' in found.warnings[0].sentence  # which ignores 0
     names = [f'{name}, thing' for name in ADE20KDataset.METAINFO['classes']]
     (data / 'classes.txt').write_text('\n'.join(['wall', *names[1:]]))  # as many, of which some are alike
@@ -76,13 +74,12 @@ def test_other_names_than_those_of_the_benchmark_are_refused(data):
 @pytest.mark.slow
 @pytest.mark.skipif(not stock('mmseg').is_dir(), reason='the maintained forks ship no stock configs')
 def test_an_adapted_stock_config_learns_own_classes(data):
-    mine, run, of_data = data / 'mine.py', ('--work-dir', data / 'run'), ('--data-root', data)
-    run_tool('adapt', 'mmseg::pspnet/pspnet_r50-d8_4xb2-40k_cityscapes-512x1024.py', *of_data, '--out', mine)
-    options = '--iterations', 1, '--image-size', 64, '--batch-size', 2, '--workers', 0, '--no-fit', '--no-pretrained'
-    weights = '--cfg-options', 'model.decode_head.loss_decode.class_weight=[1.,2.,3.,4.]'
-    done = run_tool('train', mine, *of_data, *run, *options, *weights)
+    mine, run, root = data / 'mine.py', data / 'run', ('--data-root', data)
+    run_tool('adapt', 'mmseg::pspnet/pspnet_r50-d8_4xb2-40k_cityscapes-512x1024.py', *root, '--out', mine)
+    done = run_tool('train', mine, *root, '--work-dir', run, '--iterations', 1, '--image-size', 64, '--no-pretrained',
+                    '--cfg-options', 'model.decode_head.loss_decode.class_weight=[1.,2.,3.,4.]')
     assert all(f' {name} ' in done.stdout for name in NAMES) and ' building ' not in done.stdout
-    assert 'mIoU' in run_tool('test', mine, run[1], *of_data, '--work-dir', data / 'test').stdout
+    assert 'mIoU' in run_tool('test', mine, run, *root, '--work-dir', data / 'test').stdout
 
 
 def test_a_class_of_the_user_that_sets_its_own_suffixes(data):
@@ -99,16 +96,15 @@ def test_a_class_of_the_user_that_sets_its_own_suffixes(data):
 @pytest.mark.parametrize('sigmoid', (False, True))
 def test_weights_of_classes_with_ignored_pixels(sigmoid):
     weights, scores, labels = torch.tensor([1., 2., 3.]), torch.randn(2, 3, 4, 4), torch.randint(3, (2, 4, 4))
-    labels[0, 0] = 255
-    head, known = torch.nn.Module(), labels != 255
+    labels[0, 0], head = 255, torch.nn.Module()
     head.out_channels, head.loss_decode = 3, CrossEntropyLoss(sigmoid, class_weight=[1, 2, 3], avg_non_ignore=True)
     with pytest.raises((IndexError, RuntimeError)):  # mmsegmentation's
         head.loss_decode(scores, labels, ignore_index=255)
     mend_weighted_losses(torch.nn.Sequential(head))
-    scored, wanted = scores.movedim(1, 3)[known], labels[known]
-    wanted = F.binary_cross_entropy_with_logits(scored, torch.eye(3)[wanted], pos_weight=weights) if sigmoid else (
-        F.cross_entropy(scored, wanted, weights))
+    scored, wanted = scores.movedim(1, 3)[labels != 255], labels[labels != 255]
+    wanted = F.cross_entropy(scored, wanted, weights) if not sigmoid else F.binary_cross_entropy_with_logits(
+        scored, torch.eye(3)[wanted], pos_weight=weights)
     torch.testing.assert_close(head.loss_decode(scores, labels, ignore_index=255), wanted)
-    head.out_channels = 4
+    head.out_channels += 1
     with pytest.raises(ConfigError, match='class_weight has 3 weights, but the head has 4 outputs'):
         mend_weighted_losses(torch.nn.Sequential(head))
