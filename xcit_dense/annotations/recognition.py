@@ -13,6 +13,7 @@ from .._utils.text import did_you_mean, listed
 from ..data.datasets import LOADERS, datasets, of_same_size
 from ..data.evaluators import annotation_files, evaluators
 from ..data.folders import IMAGE_SUFFIXES, MAPS, WORDS, part_in
+from ..data.label_maps import OF_FOLDERS
 from ..data.unlabelled import UnlabelledSource
 from ..errors import ConfigError, DataError
 from .derived import KeptError, Made
@@ -191,8 +192,8 @@ def _reject_part(root):
 
 
 def _is_in_place(used):
-    """Whether all paths of the data sets exist; missing files of the metrics are reported later."""
-    return all(path.exists() for dataset in used for path in (
+    """Whether all paths of the data sets exist and name files as they do; metrics report their missing files later."""
+    return all(path.exists() and dataset['type'] != OF_FOLDERS for dataset in used for path in (
         *([dataset.ann_file] if dataset.get('ann_file') else []),
         *(dataset.folder(key) for key in dataset.prefixes if dataset.prefixes[key])))
 

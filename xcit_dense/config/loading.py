@@ -15,6 +15,7 @@ from ..compat.internals import CONFIG_READERS, find_base_configs, note_configs, 
 from ..compat.versions import check_versions
 from ..data.classes import take_classes
 from ..data.datasets import LOADERS, datasets
+from ..data.label_maps import read_own_maps
 from ..errors import ConfigError, XCiTDenseError
 from .check import Hint, check_config, find_new_keys, find_numbers, tell
 from .options import drop_pretrained, set_data_root
@@ -68,6 +69,7 @@ def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=N
                          if isinstance(wrong.get(key), (Hint, type(None)))})
     # before the imports of the config, which need the framework
     check_versions(*packages_of(cfg.get('default_scope')))
+    read_own_maps(cfg, anew=data_root is not None)
     _import_modules(cfg)
     if findings:
         cfg.config_findings = findings

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 from .._utils.files import atomic_write
 from .._utils.processes import is_first_process, run_on_first
 from .._utils.text import counted
-from ..compat.internals import OpenRunner, accumulated_steps
+from ..compat.internals import OpenRunner, accumulated_steps, mend_weighted_losses
 from ..config.check import check_paramwise
 from ..data.batches import predict_by_size, unwrapped
 from ..errors import CheckpointError, ConfigError, DataError
@@ -90,13 +90,14 @@ class DenseRunner(OpenRunner):
         """Wrap the model for a distributed run; on CPUs without a device number and with plain batch norms.
 
         Raises:
-            ConfigError: The model is to be sharded.
+            ConfigError: The model is to be sharded, or a loss has weights for another number of classes.
         """
         if re.search('FullySharded|DeepSpeed', str((model_wrapper_cfg or {}).get('type'))):
             raise ConfigError('model_wrapper_cfg shards the model (FSDP, DeepSpeed), which DenseRunner does not do: '
                               'remove it. To save memory where most is needed, in the activations, set '
                               'model.backbone.with_cp=True')
         on_cpus = self.distributed and not torch.cuda.is_available() and not is_model_wrapper(model)
+        mend_weighted_losses(model)
         model = predict_by_size(revert_sync_batchnorm(model) if on_cpus else model)
         if on_cpus:
             defaults = dict(broadcast_buffers=False,

@@ -68,7 +68,7 @@ KINDS = {kind: Kind(*how, text) for how, texts in {
             'so {value}',
         'class-single': 'has only one class, {value}, so there is nothing to tell apart. Each folder in it is a class',
         'class-missing': 'does not have {value}. For your own classes use a *_custom config, or set '
-            'classes_from_data = True in your config',
+            'classes_from_data = True in your config or with --cfg-options',
         'class-order': 'has the classes in a different order than the config, but the framework numbers them in the '
             'order of the file: {value}',
         'class-list': '{value}',

@@ -207,6 +207,10 @@ class _Check(ImageCheck):
                 f'{shown(wrong)}. Classes have {self.maps.in_words(len(self.names))}. {words}'))
         used = np.flatnonzero(self.totals[:, 0]).tolist()
         highest = max((label for label in used if label not in self.maps.ignored), default=-1)
+        own = None if self.dataset.get('metainfo') else self.dataset.own_classes
+        if own and 0 < 2 * (count := highest + 1 - self.maps.first) <= len(own):
+            self.add('class-unused', self.source, value=f'labels of only the first {count} of the {len(own)} classes '
+                     f'of {self.dataset["type"]}. If they are your own, set classes_from_data = True')
         names = self.names if self.names is not None else [
             str(label) for label in range(self.maps.first, highest + 1) if label not in self.maps.skipped]
         labels = self.maps.labels(len(names))
