@@ -167,7 +167,6 @@ def test_a_test_has_a_batch_size_of_its_own():
     ({}, dict(lr=-1), '--lr .*got -1'), ({}, dict(lr=float('nan')), '--lr .*nan'),
     ({}, dict(workers=-1), '--workers .*got -1'), ({}, dict(batch_size=0), '--batch-size .*got 0'),
     ({}, dict(lr=1., auto_scale_lr=True), '--auto-scale-lr'),
-    ({}, dict(iterations=50), 'counts epochs.*Use --epochs'),
     # nothing is known to change
     (dict(train_cfg=dict(_delete_=True, type='Mine')), dict(epochs=2), 'train_cfg'),
     ({'train_dataloader.batch_size': None}, dict(batch_size=2), 'batch_sampler'),
