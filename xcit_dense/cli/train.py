@@ -137,6 +137,7 @@ def _run(args):
     if args.minutes is not None and not cfg.get('resume'):
         set_minutes(cfg, args.minutes, args.started, args.cfg_options or ())
     runner = build_runner(cfg)
+    runner.data_findings = args.data_findings
     try:
         runner.train()
     finally:

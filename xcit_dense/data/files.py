@@ -33,7 +33,7 @@ _TAIL = 4096
 #: The label of a pixel without a class.
 IGNORED = 255
 #: Part of every key of the cache: entries of other versions are not read.
-_VERSION = 7
+_VERSION = 8
 _AT_ONCE = 32
 
 
@@ -206,7 +206,7 @@ def read_json(path):
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
-        return json.loads(data.decode())
+        return json.loads(data.decode('utf-8-sig'))  # Windows begins UTF-8 with a byte order mark
     finally:
         if was_on:
             gc.enable()

@@ -3,6 +3,7 @@ import logging
 import shlex
 import sys
 import time
+from contextlib import suppress
 
 import torch
 from mmengine.hooks import Hook
@@ -19,6 +20,10 @@ from ..compat.internals import accumulated_steps
 from ..config.check import check_schedule
 from ..config.fit import Look, describe_fit, look
 from ..data.batches import unwrapped
+from ..data.check.agreement import wanted_classes
+from ..data.check.coco import listed_in
+from ..data.datasets import LOADERS, only_dataset
+from ..errors import DataError
 from ..models import XCiT, XCiTClassifier
 from ..weights.layouts import figures_of, size_title
 from ..weights.zoo import PREFIX, WEIGHTS
@@ -37,9 +42,17 @@ class StartupHook(Hook):
     misfit = ''  # in what the config does not fit the data
 
     def before_train(self, runner):
-        """Log the block, and problems of the schedule."""
+        """Log the block, and problems of the schedule.
+
+        Raises:
+            DataError: The training data has no object to learn from.
+        """
         if not is_first_process():
             return
+        _, objects = _amounts(runner.train_dataloader.dataset)
+        if objects == 0 and getattr(runner, 'data_findings', 'stop') == 'stop':
+            raise DataError('no object of the training data is used, so there is nothing to learn: are annotations '
+                            'missing, all crowds or outside of their images? --data-findings warn continues')
         length = len(runner.train_dataloader)
         if runner.iter == 0:  # the schedule of a resumed run cannot be changed
             check_schedule(runner.cfg, length)
@@ -83,7 +96,7 @@ def describe_run(runner, facts=None) -> str:
         **_steps(runner),
         'schedule': _schedule(runner),
         **({'length': runner.cfg.timed[0]['why']} if runner.cfg.get('timed') else {}),
-        'training data': _data(runner.train_dataloader),
+        'training data': _data(runner.train_dataloader, runner.cfg),
         **(facts or {}),
         'validation data': _data(runner.val_dataloader) if runner.val_loop is not None else 'none',
         'seed': f'{runner.seed}' + (', deterministic' if runner.deterministic else ''),
@@ -188,13 +201,38 @@ def _schedule(runner):
                       validation or 'no validation'))
 
 
-def _data(loader):
-    dataset = loader.dataset
+def _data(loader, cfg=None):
+    """Describe the data of a loader; of training data, how much of what its file lists is used, and why not all."""
+    dataset, left_out = loader.dataset, []
     classes = (getattr(dataset, 'metainfo', None) or {}).get('classes')
     root = getattr(dataset, 'data_root', None)
-    return counted(len(dataset), 'images') + (
-        f' of {counted(len(classes), "classes")}' if classes else '') + ', after filtering' + (
-        f', in {root}' if root else '')
+    images, objects = _amounts(dataset)
+    images, objects = f'{images:,}', None if objects is None else f'{objects:,}'
+    listed = cfg and only_dataset(cfg, LOADERS[0], ('CocoDataset', ))
+    with suppress(DataError, KeyError):  # of a file that was not checked
+        if listed and objects:
+            *totals, left_out = listed_in(listed, wanted_classes(listed, bool(cfg.get('classes_from_data'))))
+            images, objects = (f'{used} of {total:,}' for used, total in zip((images, objects), totals, strict=True))
+    words = f'{images} images' + (f' and {objects} objects' if objects and cfg else '')
+    return words.replace('1 images', '1 image') + (f' of {counted(len(classes), "classes")}' if classes else '') + (
+        '' if left_out or listed else ', after filtering') + (f', in {root}' if root else '') + (
+        f'; not used: {"; ".join(left_out)}' if left_out else '')
+
+
+def _amounts(dataset) -> tuple:
+    """Return how many images and objects a built data set has after its filters; None for objects that it has not."""
+    while 'inner' in vars(dataset):
+        dataset = dataset.inner
+    inner = getattr(dataset, 'datasets', None) or [getattr(dataset, 'dataset', None)]
+    if inner[0] is not None:
+        found = [_amounts(part) for part in inner]
+        return sum(images for images, _ in found), (
+            None if None in (objects := [number for _, number in found]) else sum(objects))
+    with suppress(Exception):  # of any type: data sets may be users' classes
+        records = map(dataset.get_data_info, range(len(dataset)))
+        return len(dataset), sum(len(record.get('segments_info') or [
+            one for one in record['instances'] if not one.get('ignore_flag')]) for record in records)
+    return len(dataset), None
 
 
 def is_news(record) -> bool:

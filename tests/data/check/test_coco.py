@@ -139,7 +139,7 @@ def test_fault_of_an_annotation_file(root, kind, plant, words, monkeypatch):
     # an image that cannot be used takes its annotations with it, and a category its name
     expected = {kind, *(('image-size', ) if kind == 'image-id-twice' else ())}
     expected |= {'orphan'} if kind == 'bad-record' and 'images' in words else set()
-    expected |= {'unknown-category', 'class-missing'} if "'name'" in words else set()
+    expected |= {'unknown-category', 'class-missing', 'objects-lost'} if "'name'" in words else set()
     expected |= {'class-unused'} if kind == 'category-id-twice' else set()
     assert {finding.kind for finding in report.findings} <= expected, report.summary()
     again = check_data_set(coco(root))  # out of the cache

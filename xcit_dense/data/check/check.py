@@ -5,11 +5,12 @@ import shlex
 from mmengine.logging import print_log
 
 from ..._utils.processes import is_first_process
-from ..._utils.text import counted
+from ..._utils.text import counted, type_name
 from ...errors import ConfigError, DataError
 from ..class_folders import ClassImages, same_classes
 from ..classes import difference_of, known_classes, outputs_of
 from ..datasets import LOADERS, DataSet, datasets
+from ..evaluators import evaluators
 from ..label_maps import first_label, names_path_of, own_ignored, void_names, without_ignored
 from ..pipelines import ignored_labels
 from ..unlabelled import UnlabelledSource
@@ -91,6 +92,10 @@ def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
         users.setdefault(key, (dataset, options, []))[-1].append(dataset.name)
     reports = {', '.join(names): check_data_set(dataset, bool(cfg.get('classes_from_data')), use_cache, **options)
                for dataset, options, names in users.values()}
+    for names, report in reports.items():
+        for key, metric in evaluators(cfg, [name.partition('.')[0] for name in names.split(', ')]):
+            if report.judged == 0 and type_name(metric.get('type')) == 'CocoMetric' and not metric.get('format_only'):
+                report.findings.append(Finding('nothing-judged', str(report.source), value=key))
     add_shared({names: report for names, report in reports.items() if not parts & set(names.split(', '))}, use_cache)
     return reports
 
