@@ -19,6 +19,7 @@ from .._utils.text import counted, first_line, type_name
 from ..data.batches import unwrapped
 from ..data.datasets import LOADERS, datasets
 from ..data.evaluators import evaluators
+from ..data.files import read_json
 from ..data.folders import find_images
 from ..errors import DataError
 from ..train.runner import build_runner
@@ -88,7 +89,7 @@ def cut_data(cfg, folder, num_train, num_val):
 
 def _cut_coco(cfg, dataset, count, file):
     """Write the first images that have objects; the metrics read the file too, and count all images in it."""
-    content = json.loads(dataset.ann_file.read_text())
+    content = read_json(dataset.ann_file)
     annotated = {a['image_id'] for a in content['annotations']}
     kept = {*[i['id'] for i in content['images'] if i['id'] in annotated][:count]}
     written = _write_part(content, kept, file)
@@ -181,7 +182,7 @@ def _test_on_training(runner, cfg):
         for _, metric in evaluators(cfg, LOADERS[2:]):
             if metric.get('ann_file'):  # the metric counts all images in it
                 ids = {dataset.get_data_info(place)['img_id'] for place in range(count)}
-                content = json.loads(trained.ann_file.read_text())
+                content = read_json(trained.ann_file)
                 metric.ann_file = _write_part(content, ids, Path(folder, 'sample.json'))
         evaluator = runner.build_evaluator(cfg.test_evaluator)
         evaluator.dataset_meta = dataset.metainfo

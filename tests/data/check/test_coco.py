@@ -77,7 +77,6 @@ FAULTS = (
     ('bad-record', lambda c: c['annotations'].insert(0, [1]), 'annotations[0]'),
     ('bad-record', lambda c: c['images'].append(None), 'images[6]'),
     ('bad-record', without('bbox'), "no 'bbox'"),
-    ('bad-record', without('area'), "no 'area'"),
     ('bad-record', fields('annotations', 0, image_id=[1]), "'image_id'"),
     ('bad-record', fields('annotations', 0, bbox=[1, 2, 3]), '[1, 2, 3]'),
     ('bad-record', fields('annotations', 0, bbox=[1, 2, 3, '4']), "[1, 2, 3, '4']"),
