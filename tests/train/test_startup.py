@@ -14,6 +14,7 @@ from helpers.paths import SMALL_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import At, die
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.options import add_hook
+from xcit_dense.data.check import check_before_training
 from xcit_dense.data.classes import take_classes
 from xcit_dense.errors import DataError
 from xcit_dense.train import build_runner, startup
@@ -30,8 +31,10 @@ def started(demo_data, tmp_path):
         cfg.work_dir = str(work_dir)
         if hook:
             add_hook(cfg, hook)
+        reports = check_before_training(cfg)
         take_classes(cfg)
         runner = build_runner(cfg)
+        runner.data_report = reports['train_dataloader']
         runner.register_hook(At(7 if 'resume' in options else 1, die, where='before_train'), 'LOWEST')
         with pytest.raises(RuntimeError, match='killed by the test'):
             runner.train()

@@ -57,14 +57,9 @@ def find_detection(cfg, root: Path, options, made: Made):
         if cfg.get('classes_from_data'):
             number_alike(parts.values(), root)
         for key, part in parts.items():
-            objects = part.content['annotations']
-            if key != 'train' and any(annotation.get('id') == 0 for annotation in objects):  # no object to pycocotools
-                objects = [dict(annotation, id=number) for number, annotation in enumerate(objects, 1)]
-                part.content = dict(part.content, annotations=objects)
-                part.origin = part.origin or f'{part.annotations.name} with ids from 1'
             if part.origin:
                 part.annotations = made.write_json(f'{key}.json', part.content)
-            part.count, part.objects = len(part.content['images']), len(objects)
+            part.count, part.objects = len(part.content['images']), len(part.content['annotations'])
     notes += [f'no object in the {PARTS[key]} data, so its AP is -1: are annotations or labels missing?'
               for key in ('val', 'test') if key in parts and not parts[key].objects]
     if any(part.origin for part in parts.values()):

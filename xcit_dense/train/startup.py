@@ -20,9 +20,6 @@ from ..compat.internals import accumulated_steps
 from ..config.check import check_schedule
 from ..config.fit import Look, describe_fit, look
 from ..data.batches import unwrapped
-from ..data.check.agreement import wanted_classes
-from ..data.check.coco import listed_in
-from ..data.datasets import LOADERS, only_dataset
 from ..errors import DataError
 from ..models import XCiT, XCiTClassifier
 from ..weights.layouts import figures_of, size_title
@@ -96,7 +93,7 @@ def describe_run(runner, facts=None) -> str:
         **_steps(runner),
         'schedule': _schedule(runner),
         **({'length': runner.cfg.timed[0]['why']} if runner.cfg.get('timed') else {}),
-        'training data': _data(runner.train_dataloader, runner.cfg),
+        'training data': _data(runner.train_dataloader, getattr(runner, 'data_report', None)),
         **(facts or {}),
         'validation data': _data(runner.val_dataloader) if runner.val_loop is not None else 'none',
         'seed': f'{runner.seed}' + (', deterministic' if runner.deterministic else ''),
@@ -201,38 +198,33 @@ def _schedule(runner):
                       validation or 'no validation'))
 
 
-def _data(loader, cfg=None):
-    """Describe the data of a loader; of training data, how much of what its file lists is used, and why not all."""
-    dataset, left_out = loader.dataset, []
+def _data(loader, report=None):
+    """Describe the data of a loader; with the report on a COCO file, how much of it is used, and why not all."""
+    dataset, left_out = loader.dataset, report.left_out if report else None
     classes = (getattr(dataset, 'metainfo', None) or {}).get('classes')
     root = getattr(dataset, 'data_root', None)
-    images, objects = _amounts(dataset)
-    images, objects = f'{images:,}', None if objects is None else f'{objects:,}'
-    listed = cfg and only_dataset(cfg, LOADERS[0], ('CocoDataset', ))
-    with suppress(DataError, KeyError):  # of a file that was not checked
-        if listed and objects:
-            *totals, left_out = listed_in(listed, wanted_classes(listed, bool(cfg.get('classes_from_data'))))
-            images, objects = (f'{used} of {total:,}' for used, total in zip((images, objects), totals, strict=True))
-    words = f'{images} images' + (f' and {objects} objects' if objects and cfg else '')
-    return words.replace('1 images', '1 image') + (f' of {counted(len(classes), "classes")}' if classes else '') + (
-        '' if left_out or listed else ', after filtering') + (f', in {root}' if root else '') + (
+    used = [counted(number, name) for number, name in zip(_amounts(dataset), ('images', 'objects'), strict=True)
+            if number is not None]
+    if left_out is not None:
+        used = [words.replace(' ', f' of {report.counts[key]:,} ') for words, key in zip(
+            used, ('images', 'annotations'), strict=False)]
+    return ' and '.join(used) + (f' of {counted(len(classes), "classes")}' if classes else '') + (
+        ', after filtering' if left_out is None else '') + (f', in {root}' if root else '') + (
         f'; not used: {"; ".join(left_out)}' if left_out else '')
 
 
 def _amounts(dataset) -> tuple:
     """Return how many images and objects a built data set has after its filters; None for objects that it has not."""
-    while 'inner' in vars(dataset):
-        dataset = dataset.inner
-    inner = getattr(dataset, 'datasets', None) or [getattr(dataset, 'dataset', None)]
-    if inner[0] is not None:
-        found = [_amounts(part) for part in inner]
-        return sum(images for images, _ in found), (
-            None if None in (objects := [number for _, number in found]) else sum(objects))
+    leaves, objects = _innermost(dataset), None
     with suppress(Exception):  # of any type: data sets may be users' classes
-        records = map(dataset.get_data_info, range(len(dataset)))
-        return len(dataset), sum(len(record.get('segments_info') or [
-            one for one in record['instances'] if not one.get('ignore_flag')]) for record in records)
-    return len(dataset), None
+        objects = sum(len(record.get('segments_info') or [one for one in record['instances'] if not one.get(
+            'ignore_flag')]) for leaf in leaves for record in map(leaf.get_data_info, range(len(leaf))))
+    return sum(map(len, leaves)), objects
+
+
+def _innermost(dataset):
+    inner = getattr(dataset, 'datasets', None) or [getattr(dataset, 'dataset', None)]
+    return [dataset] if inner[0] is None else [leaf for part in inner for leaf in _innermost(part)]
 
 
 def is_news(record) -> bool:

@@ -109,6 +109,9 @@ def check_before_training(cfg, on_findings: str = 'stop'):
         cfg: The config, with its launcher.
         on_findings: ``stop`` raises an error if there are errors; ``warn`` only logs them. Warnings are always logged.
 
+    Returns:
+        The result of `check_data_sets`.
+
     Raises:
         ConfigError: ``on_findings`` is something else.
         DataError: There are errors: the message has the first ones, their number, and the command that shows all.
@@ -116,8 +119,9 @@ def check_before_training(cfg, on_findings: str = 'stop'):
     if on_findings not in ('stop', 'warn'):
         raise ConfigError(f'on_findings must be stop or warn, not {on_findings!r}')
     if not is_first_process(cfg.get('launcher')):
-        return
-    reports = [*check_data_sets(cfg, LOADERS[:2]).values(),
+        return {}
+    found = check_data_sets(cfg, LOADERS[:2])
+    reports = [*found.values(),
                Report(cfg.filename or 'the config', [*check_classes(cfg), *check_beside(cfg, LOADERS[:2])])]
     errors = [finding for report in reports for finding in report.errors]
     for report in reports:
@@ -125,11 +129,12 @@ def check_before_training(cfg, on_findings: str = 'stop'):
         if shown.findings:
             _warn(f'data check of {shown.summary()}')
     if not errors:
-        return
+        return found
     text = f'the data has {counted(len(errors), "errors")} that would stop or spoil the training'
     if on_findings == 'stop':
         raise DataError(f'{text}:\n{_first_of(errors)}\n{_advice(cfg, errors)}')
     _warn(f'{text}; continuing because of --data-findings warn. {_advice(cfg, errors)}')
+    return found
 
 
 def _first_of(errors):

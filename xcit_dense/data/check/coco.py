@@ -36,17 +36,23 @@ def check_coco_set(dataset, wanted, use_cache: bool) -> Report:
         wanted: The class names of the config, or None if any will do.
         use_cache: Whether to reuse results for files with the same size and time.
     """
-    path, found = dataset.ann_file, _found_in(dataset, wanted, use_cache)
+    path, rules = dataset.ann_file, {} if dataset.get('test_mode') else dataset.get('filter_cfg') or {}
+    use = (loads_masks(dataset), bool(dataset.get('test_mode')), wanted, rules.get('min_size', 0))
+    found = cached(f'coco {use!r}', path, lambda: check_coco(path, *use), use_cache)
     check = ImageCheck(dataset, path, use_cache)
     check.findings = [Finding(*finding) for finding in found['findings']]
     if found['categories']:
         check.findings += check_names(path, wanted, [name for name, *_ in found['categories']])
-    folder, of_files = dataset.folder('img').absolute(), []
-    images, empty, _ = _filtered(dataset, found)
+    folder, of_files, total = dataset.folder('img').absolute(), [], counted(len(found['images']), 'images')
+    large = [image for image in found['images'] if min(image[3:5]) >= rules.get('min_size', 0)]
+    images = [image for image in large if image[5] or not rules.get('filter_empty_gt')]  # that are read in training
+    empty = len(large) - len(images)
     if empty > _FEW * len(found['images']) and images:
         check.findings.append(Finding('images-unused', str(path), value=(
-            f'{empty:,} of {counted(len(found["images"]), "images")}, which have no objects. To learn from them as '
-            f'background: --cfg-options {dataset.key or "train_dataloader.dataset"}.filter_cfg.filter_empty_gt=False')))
+            f'{empty:,} of {total}, which have no objects. To learn from them as background: --cfg-options '
+            f'{dataset.key or "train_dataloader.dataset"}.filter_cfg.filter_empty_gt=False')))
+    left_out = {'images without objects': empty, 'images with a side below min_size': len(found['images']) - len(large),
+                **{f'objects {why}': number for why, number in found.get('unused', {}).items()}}
     files = [os.path.join(folder, name) for _, _, name, *_ in images]
     for file, state, (row, id, _, *size, _) in zip(files, check.read(files), images, strict=True):
         for kind, value in check.faults_of(state, size):
@@ -55,37 +61,13 @@ def check_coco_set(dataset, wanted, use_cache: bool) -> Report:
                 of_files.append((file, check.findings[-1]))
     captions = choose_samples(of_files, [])
     samples = {os.path.join(folder, sample['file']): sample for sample in found['samples']}
-    return Report(path, check.findings, found['counts'], found['categories'], judged=found.get('used'), samples=[
+    return Report(path, check.findings, found['counts'], found['categories'], judged=found.get('used'), left_out=[
+        counted(number, why) for why, number in left_out.items() if number], samples=[
         dict(file=file, captions=[*captions.get(file, ()), *samples.get(file, {}).get('captions', ())],
              annotations=samples.get(file, {}).get('annotations', ())) for file in {**captions, **samples}])
 
 
-def _found_in(dataset, wanted, use_cache=True):
-    rules = dataset.get('filter_cfg') or {}
-    use = (loads_masks(dataset), bool(dataset.get('test_mode')), wanted, rules.get('min_size', 0))
-    return cached(f'coco {use!r}', dataset.ann_file, lambda: check_coco(dataset.ann_file, *use), use_cache)
-
-
-def _filtered(dataset, found):
-    """Return the images that are read in training, and how many are left out: without objects, and too small."""
-    rules = {} if dataset.get('test_mode') else dataset.get('filter_cfg') or {}
-    large = [image for image in found['images'] if min(image[3:5]) >= rules.get('min_size', 0)]
-    images = [image for image in large if image[5] or not rules.get('filter_empty_gt')]
-    return images, len(large) - len(images), len(found['images']) - len(large)
-
-
-def listed_in(dataset, wanted) -> tuple:
-    """Return the numbers of images and objects that a file lists, and why a training does not use some, as texts."""
-    found = _found_in(dataset, wanted)
-    _, *left_out = _filtered(dataset, found)
-    whys = zip(('without objects', 'with a side below min_size'), left_out, strict=True)
-    return (found['counts']['images'], found['counts']['annotations'],
-            [*(f'{counted(number, "images")} {why}' for why, number in whys if number),
-             *(f'{counted(number, "objects")} {why}' for why, number in found['unused'].items())])
-
-
-def check_coco(path, masks: bool, tested: bool = False, classes: tuple | None = None,
-               min_size: int = 0) -> dict:
+def check_coco(path, masks: bool, tested: bool = False, classes: tuple | None = None, min_size: int = 0):
     """Check an annotation file without its images.
 
     Args:

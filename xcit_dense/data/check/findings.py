@@ -165,6 +165,7 @@ class Report:
         images: Images that have one class each: path, label or None, and a mark that all copies of the file share.
         folder: The folder that their names are relative to.
         judged: How many objects of a COCO file are used; None for other data.
+        left_out: Why images and objects of the file are not used, with their numbers; None for other data.
     """
     source: str | PathLike
     findings: list = field(default_factory=list)
@@ -175,6 +176,7 @@ class Report:
     images: list | None = None
     folder: str | PathLike | None = None
     judged: int | None = None
+    left_out: list | None = None
 
     @property
     def errors(self) -> list:
