@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import mmengine
 import pytest
 import torch
+from torch.utils.data import Dataset
 
 from helpers.models import official_state, save
 from helpers.paths import SMALL_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
@@ -136,15 +137,18 @@ def test_images_and_objects_that_are_used_are_counted_after_filtering(started, d
         StartupHook().before_train(SimpleNamespace(train_dataloader=SimpleNamespace(dataset=Repeated())))
 
 
-class Repeated(list):
+class Repeated(Dataset):
     """A wrapper such as mmengine's."""
 
     def __init__(self):
-        self.dataset = Crowds('abc')
+        self.dataset = Crowds()
 
 
-class Crowds(list):
+class Crowds(Dataset):
     """Objects that are all ignored."""
+
+    def __len__(self):
+        return 3
 
     def get_data_info(self, index):
         return dict(instances=[dict(ignore_flag=1)])

@@ -1,4 +1,5 @@
 """Folders with data for detection: COCO annotation files, or YOLO labels."""
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,7 +56,8 @@ def find_detection(cfg, root: Path, options, made: Made):
             notes.append(f'without the category {listed(map(repr, left_out))}, which has no objects and is only the '
                          'parent of others')
         if cfg.get('classes_from_data'):
-            number_alike(parts.values(), root)
+            with suppress(TypeError):  # of ids that the check reports
+                number_alike(parts.values(), root)
         for key, part in parts.items():
             if part.origin:
                 part.annotations = made.write_json(f'{key}.json', part.content)

@@ -195,7 +195,7 @@ def _is_in_place(used):
 
 def _differ_in_order(used):
     """Whether annotation files list the same classes in different orders; other differences are reported later."""
-    with suppress(DataError):
+    with suppress(DataError, TypeError):
         orders = {classes_of_data(dataset)['classes'] for dataset in used}
         return len(orders) > 1 == len({tuple(sorted(map(str, order))) for order in orders})
     return False

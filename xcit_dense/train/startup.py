@@ -11,6 +11,7 @@ from mmengine.logging import print_log
 from mmengine.optim import AmpOptimWrapper
 from mmengine.registry import HOOKS
 from mmengine.runner import EpochBasedTrainLoop
+from torch.utils.data import Dataset
 
 from .. import __version__
 from .._utils.machine import describe_machine
@@ -203,11 +204,9 @@ def _data(loader, report=None):
     dataset, left_out = loader.dataset, report.left_out if report else None
     classes = (getattr(dataset, 'metainfo', None) or {}).get('classes')
     root = getattr(dataset, 'data_root', None)
-    used = [counted(number, name) for number, name in zip(_amounts(dataset), ('images', 'objects'), strict=True)
-            if number is not None]
-    if left_out is not None:
-        used = [words.replace(' ', f' of {report.counts[key]:,} ') for words, key in zip(
-            used, ('images', 'annotations'), strict=False)]
+    used = [counted(number, name) if left_out is None else f'{number:,} of {report.counts[key]:,} {name}'
+            for number, name, key in zip(_amounts(dataset), ('images', 'objects'), ('images', 'annotations'),
+                                         strict=True) if number is not None]
     return ' and '.join(used) + (f' of {counted(len(classes), "classes")}' if classes else '') + (
         ', after filtering' if left_out is None else '') + (f', in {root}' if root else '') + (
         f'; not used: {"; ".join(left_out)}' if left_out else '')
@@ -224,7 +223,7 @@ def _amounts(dataset) -> tuple:
 
 def _innermost(dataset):
     inner = getattr(dataset, 'datasets', None) or [getattr(dataset, 'dataset', None)]
-    return [dataset] if inner[0] is None else [leaf for part in inner for leaf in _innermost(part)]
+    return [leaf for part in inner for leaf in _innermost(part)] if isinstance(inner[0], Dataset) else [dataset]
 
 
 def is_news(record) -> bool:

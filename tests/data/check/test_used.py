@@ -41,7 +41,7 @@ def corners(a):
     (of_all(lambda a: a.update(ignore=1)), {'objects-unused'}, '24 marked "ignore"'),
     (of_all(fractions), {'objects-unused', 'box-ignored'}, 'A box must be x, y, width and height in pixels'),
     (of_all(lambda a: a.update(image_id=str(a['image_id']))), {'objects-unused', 'orphan'}, '24 whose image_id no'),
-    (of_all(corners), {'box-corners', 'box-sticks-out'}, 'the two corners'),
+    (of_all(corners), {'box-corners', 'box-sticks-out'}, 'boxes of two corners'),
     (lambda c: c['annotations'].clear(), {'objects-unused'}, '0 of 0 objects: there is none'),
     (first_image_only, {'images-unused'}, '5 of 6 images, which have no objects. To learn from them as background: '
      '--cfg-options train_dataloader.dataset.filter_cfg.filter_empty_gt=False')))
