@@ -59,8 +59,8 @@ KINDS = {kind: Kind(*how, text) for how, texts in {
         'category-name-twice': 'has the name {value}, as another category does',
         'no-images': 'has no images: {value}',
         'objects-unused': 'has nothing to learn from. Training ignores {value}',
-        'box-corners': 'has boxes of two corners: all {value} are in their images as x1, y1, x2, y2, and many are not as '
-            'x, y, width, height, which COCO means. Write width and height instead of the second corner',
+        'box-corners': 'has boxes of two corners: all {value} are in their images as x1, y1, x2, y2, and many are not '
+            'as x, y, width, height, which COCO means. Write width and height instead of the second corner',
         'nothing-judged': 'has no object that {value} evaluates, so each validation would be -1 and the first '
             'checkpoint the best. Objects that are crowds or whose image_id no image has do not count',
         'class-unread': 'has no files that are read as images, so this class would never be learned: {value}',
