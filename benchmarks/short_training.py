@@ -1,6 +1,5 @@
 """A config in a few iterations on this machine: is its backbone correct, and its speed and memory."""
 import copy
-import json
 import statistics
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from xcit_dense._utils.machine import own_peak_memory, without_tf32
 from xcit_dense._utils.text import counted, type_name
 from xcit_dense.data.datasets import datasets
 from xcit_dense.data.evaluators import evaluators
+from xcit_dense.data.files import read_json
 from xcit_dense.data.folders import find_images
 from xcit_dense.errors import DataError
 from xcit_dense.report.curves import read_curves
@@ -77,7 +77,7 @@ def cut_data(cfg, folder, num_train, num_val):
 
 def _cut_coco(cfg, dataset, count, file):
     """Write the first images that have objects; the metrics read the file too, and count all images in it."""
-    content = json.loads(dataset.ann_file.read_text())
+    content = read_json(dataset.ann_file)
     annotated = {a['image_id'] for a in content['annotations']}
     kept = {*[i['id'] for i in content['images'] if i['id'] in annotated][:count]}
     written = write_part(content, kept, file)

@@ -1,5 +1,4 @@
 """Exports in COCO format: how mmdet reads those of each tool, with categories and names fixed."""
-import json
 import shutil
 from pathlib import Path
 
@@ -9,10 +8,10 @@ from helpers import exports
 from helpers.faulty_data import fields, rewrite
 from helpers.placing import detector, files_in, numbers, placed, read
 from xcit_dense.annotations.coco import without_parents
-from xcit_dense.annotations.types import Part
+from xcit_dense.annotations.types import DataOptions, Part
 from xcit_dense.data.check import check_data_set, check_data_sets
 from xcit_dense.data.classes import classes_of_data
-from xcit_dense.errors import DataError
+from xcit_dense.errors import ConfigError, DataError
 
 NAMES = 'disc', 'square', 'triangle'
 DIVIDED = dict(train=(5, 15), val=(1, 3), test=(1, 3))
@@ -97,19 +96,68 @@ def test_the_empty_parent_of_roboflow_is_no_class(folder, tmp_path, capfd):
         placed(root, folder)
 
 
+def objects_in(data):
+    """The names and boxes of a data set of mmdet's, by the ends of the paths of the images."""
+    records = [data.get_data_info(i) for i in range(len(data))]
+    names = data.metainfo['classes']
+    return {Path(record['img_path']).name: sorted(
+        (names[one['bbox_label']], one['bbox']) for one in record['instances']) for record in records}
+
+
+def test_categories_in_another_order_are_matched_by_name(root, folder, capfd):
+    """The validation has other ids in another order: mmdet reads the same names and boxes as before."""
+    before = objects_in(read(placed(root, folder))['val'])
+
+    def renumber(content):
+        content['categories'] = [dict(category, id=90 - category['id']) for category in content['categories'][::-1]]
+        for annotation in content['annotations']:
+            annotation['category_id'] = 90 - annotation['category_id']
+
+    rewrite(root, renumber, 'annotations/instances_val2017.json')
+    assert objects_in(read(placed(root, folder))['val']) == before
+    assert 'instances_val2017.json, with the category ids of training by name' in capfd.readouterr().out
+    cfg = placed(root, folder.parent / 'b', detector(root, classes_from_data=False))
+    assert cfg.to_dict() == detector(root, classes_from_data=False).to_dict()  # the config says what its classes are
+
+
+def test_several_files_for_one_part(folder, tmp_path, capfd):
+    """As CVAT exports its jobs: own ids, own classes, and images of the same names in other folders."""
+    for job, change in ((1, lambda content: None), (2, lambda content: content['categories'].pop(0)),
+                        (3, lambda content: content['categories'].reverse())):
+        exports.cvat(tmp_path / f'data/job{job}')
+        rewrite(tmp_path / f'data/job{job}', change, 'annotations/instances_default.json')
+    root, files = tmp_path / 'data', [f'job{job}/annotations/instances_default.json' for job in (1, 2, 3)]
+    alone = numbers(placed(root / 'job1', folder))[0]['train'][0]
+    with pytest.raises(DataError, match='--train-annotations FILE FILE'):
+        placed(root, folder)
+    cfg = placed(root, folder.parent / 'b', train_annotations=files, val_annotations=files[0])
+    found = read(cfg)['train']
+    records = [found.get_data_info(i) for i in range(len(found))]
+    assert len({record['img_path'] for record in records}) == len(records) == 3 * 6 > alone
+    assert {Path(record['img_path']).parents[2].name for record in records} == {'job1', 'job2', 'job3'}
+    assert found.metainfo['classes'] == NAMES and 'instances_default.json, joined' in capfd.readouterr().out
+    by_job = [[sorted((NAMES[one['bbox_label']], one['bbox']) for one in record['instances']) for record in records
+               if f'job{job}' in record['img_path']] for job in (1, 2, 3)]
+    assert by_job[0] == by_job[2]
+    assert by_job[1] == [[one for one in objects if one[0] != 'disc'] for objects in by_job[0]]
+    # the same images in two files are one; label maps have one folder
+    cfg = placed(root, folder.parent / 'c', train_annotations=[files[0], files[0]], val_annotations=files[0])
+    assert numbers(cfg)[0]['train'] == (6, 36)
+    with pytest.raises(ConfigError, match='--train-images takes one path'):
+        DataOptions(train_images=('job1', 'job2')).path('train', 'images', root)
+
+
 def classes(cfg):
     return classes_of_data(cfg.train_dataloader.dataset)['classes']
 
 
 def test_other_parents_and_ids_of_objects(folder, tmp_path):
-    """A project may be called as one of its classes; pycocotools takes an object with the id 0 for none."""
+    """A project may be called as one of its classes."""
     assert classes(placed(exports.roboflow(tmp_path / 'data', parent='disc'), folder)) == NAMES
     cfg = placed(exports.roboflow(tmp_path / 'other', parent=None), folder)
-    found = read(cfg)
     assert classes(cfg) == NAMES
-    ids = [annotation['id'] for annotation in json.loads(Path(found['val'].ann_file).read_text())['annotations']]
-    assert ids == list(range(1, 13))
-    assert Path(found['train'].ann_file).parent.name == 'train'  # which needs no copy
+    for name, data in read(cfg).items():  # ids from 0, which pycocotools takes for none, are changed as it reads them
+        assert Path(data.ann_file).parent.name == dict(train='train', val='valid', test='test')[name]
     # a class without objects that is its own parent stays, as some of COCO's
     categories = [dict(id=1, name='person', supercategory='person'), dict(id=2, name='cat', supercategory='animal')]
     part = Part(Path(), Path('a.json'), content=dict(annotations=[dict(category_id=2)], categories=categories))

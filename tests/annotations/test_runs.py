@@ -34,7 +34,8 @@ def test_from_roboflow_to_predictions(tmp_path):
     """With the category ids of the export, and without its parent category."""
     root, run = exports.roboflow(tmp_path / 'data', 4, 2, 1), tmp_path / 'run'
     done = run_tool('train.py', TINY_CONFIG, '--data-root', root, '--work-dir', run, '--no-pretrained', *LONG)
-    assert done.stdout.count('data        COCO in ') == 1 and '4 images of 3 classes' in done.stdout
+    assert done.stdout.count('data        COCO in ') == 1
+    assert '4 of 4 images and 12 of 12 objects of 3 classes' in done.stdout
     done = run_tool('test.py', TINY_CONFIG, run, '--data-root', root, '--work-dir', tmp_path / 'tested')
     assert 'coco/segm_mAP' in done.stdout and '1 image, 3 objects' in done.stdout
     run_tool('predict.py', TINY_CONFIG, run, root / 'test', '--out', tmp_path / 'out', '--score-thr', '0.01')

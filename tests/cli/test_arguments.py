@@ -24,8 +24,8 @@ LEAST = dict(
     train=('c', dict(config='c', launcher='none', data_findings='stop')))
 OF_DATA = ('--data-root d --train-images e --train-annotations f --val-images g --val-annotations h --test-images i '
            '--test-annotations j --val-share 0.1 --palette k --ignore-label 11 12 ')
-READ_OF_DATA = dict(data_root='d', train_images='e', train_annotations='f', val_images='g', val_annotations='h',
-                    test_images='i', test_annotations='j', val_share=0.1, palette='k', ignore_label=[11, 12])
+READ_OF_DATA = dict(data_root='d', train_images='e', train_annotations=['f'], val_images='g', val_annotations=['h'],
+                    test_images='i', test_annotations=['j'], val_share=0.1, palette='k', ignore_label=[11, 12])
 #: Every option of each tool that is not in `LEAST`, and the value that it sets.
 OPTIONS = dict(
     adapt=('--arch nano_12_p8 --out o --data-root d', dict(arch='nano_12_p8', out='o', data_root='d')),

@@ -36,21 +36,22 @@ def test_classes_come_from_the_data(demo_data):
     assert cfg.test_dataloader.dataset.metainfo.classes[0] == 'square'
 
 
-def test_classes_keep_the_order_of_the_file_as_mmdet_does(root):
-    """mmdet counts the categories of each file by themselves: another order scores the wrong classes."""
-    before = (root / VALIDATION).read_bytes()
-    for change in (lambda c: c.reverse(), lambda c: c.pop(), lambda c: c[0].update(id=9)):
-        (root / VALIDATION).write_bytes(before)
-        rewrite(root, lambda content, change=change: change(content['categories']), VALIDATION)
-        with pytest.raises(DataError, match=f'val_dataloader .{root}. has different classes than the training data, or '
-                                            'a different order'):
-            take_classes(load_config(SMALL_CONFIG, data_root=root))
+def test_classes_keep_the_order_of_the_file_as_mmdet_does(root, tmp_path, capsys):
+    """mmdet counts the categories of each file by themselves: other ids are right, another order is not."""
+    rewrite(root, lambda content: content['categories'].pop(), VALIDATION)
+    with pytest.raises(DataError, match=f'val_dataloader .{root}. has different classes than the training data, or '
+                                        'a different order'):
+        take_classes(load_config(SMALL_CONFIG, data_root=root))
+    rewrite(root, lambda content: content.update(categories=[
+        dict(id=9 + number, name=name) for number, name in enumerate(NAMES)]), VALIDATION)
+    take_classes(load_config(SMALL_CONFIG, data_root=root))
+    assert 'val_dataloader has other category ids than the training data' in capsys.readouterr().out
     rewrite(root, lambda content: content['categories'].reverse())
-    cfg = load_config(SMALL_CONFIG, data_root=root)
+    cfg = load_config(SMALL_CONFIG, data_root=root, work_dir=tmp_path)
     assert classes_of_data(cfg.train_dataloader.dataset) == dict(classes=NAMES[::-1], category_ids=(5, 4, 3, 2, 1))
     (root / ANNOTATIONS).write_text('[1, 2]')
     with pytest.raises(DataError, match='classes of the data cannot be read from .*instances_train2017.json'):
-        take_classes(load_config(SMALL_CONFIG, data_root=root))
+        take_classes(load_config(SMALL_CONFIG, data_root=root, work_dir=tmp_path))
 
 
 def test_classes_reach_heads_and_data_sets(capsys):

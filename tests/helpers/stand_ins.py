@@ -312,7 +312,7 @@ def make_label_maps(path, args, is_divided):
     if args.palette:
         options = dict(change=exports_segmentation.coloured)
     if args.train_images:
-        parts = [(args.train_images, args.train_annotations)]
+        parts = [(args.train_images, args.train_annotations[0])]
     else:
         parts = [('images', 'masks')] if is_divided else [('train', 'trainannot'), ('val', 'valannot')]
     for first, (images, maps) in enumerate(parts):

@@ -8,13 +8,16 @@ from types import SimpleNamespace
 import mmengine
 import pytest
 import torch
+from torch.utils.data import Dataset
 
 from helpers.models import official_state, save
 from helpers.paths import SMALL_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import At, die
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.options import add_hook
+from xcit_dense.data.check import check_before_training
 from xcit_dense.data.classes import take_classes
+from xcit_dense.errors import DataError
 from xcit_dense.train import build_runner, startup
 from xcit_dense.train.startup import StartupHook, describe_run
 
@@ -29,8 +32,10 @@ def started(demo_data, tmp_path):
         cfg.work_dir = str(work_dir)
         if hook:
             add_hook(cfg, hook)
+        reports = check_before_training(cfg)
         take_classes(cfg)
         runner = build_runner(cfg)
+        runner.data_report = reports['train_dataloader']
         runner.register_hook(At(7 if 'resume' in options else 1, die, where='before_train'), 'LOWEST')
         with pytest.raises(RuntimeError, match='killed by the test'):
             runner.train()
@@ -118,14 +123,35 @@ def test_weights_of_a_resumed_run(trained, started, tmp_path):
     assert block['weights'].endswith('resumed at epoch 2, iteration 6')
 
 
-def test_images_are_counted_after_filtering(started, demo_data, tmp_path):
-    content = json.loads(Path(demo_data, 'annotations/instances_train2017.json').read_text())
-    first = content['images'][0]['id']
-    content['annotations'] = [a for a in content['annotations'] if a['image_id'] != first]
-    path = tmp_path / 'fewer.json'
+def test_images_and_objects_that_are_used_are_counted_after_filtering(started, demo_data, tmp_path):
+    content, path = json.loads(Path(demo_data, 'annotations/instances_train2017.json').read_text()), tmp_path / 'a.json'
+    first, total = content['images'][0]['id'], len(content['annotations'])
+    content['annotations'] = [dict(a, iscrowd=0) for a in content['annotations'] if a['image_id'] != first]
+    content['annotations'][0]['iscrowd'], used = 1, len(content['annotations'])
     path.write_text(json.dumps(content))
-    _, block, _ = started(TINY_CONFIG, train_dataloader__dataset__ann_file=str(path))
-    assert block['training data'].startswith('5 images of 5 classes, after filtering')
+    _, block, log = started(TINY_CONFIG, train_dataloader__dataset__ann_file=str(path))
+    assert total > used and block['training data'] == (
+        f'5 of 6 images and {used - 1} of {used} objects of 5 classes, in {demo_data}; not used: '
+        '1 image without objects; 1 object marked as crowds (iscrowd)')
+    with pytest.raises(DataError, match='no object of the training data is used'):  # of any class of data sets
+        StartupHook().before_train(SimpleNamespace(train_dataloader=SimpleNamespace(dataset=Repeated())))
+
+
+class Repeated(Dataset):
+    """A wrapper such as mmengine's."""
+
+    def __init__(self):
+        self.dataset = Crowds()
+
+
+class Crowds(Dataset):
+    """Objects that are all ignored."""
+
+    def __len__(self):
+        return 3
+
+    def get_data_info(self, index):
+        return dict(instances=[dict(ignore_flag=1)])
 
 
 def test_hook_logs_it_once_and_on_the_first_process_only(started, monkeypatch):

@@ -47,6 +47,40 @@ def without_parents(parts, root: Path) -> list:
     return list(dict.fromkeys(names))
 
 
+def join(parts, root: Path) -> Part:
+    """Return one part of several: classes of one name are one, and so are images of one path."""
+    folder = Path(os.path.commonpath([part.images for part in parts]))
+    images, categories, annotations = {}, {}, []
+    for part in parts:
+        ids, kinds = {}, {}
+        for image in part.content['images']:
+            name = os.path.relpath(part.images / image['file_name'], folder)
+            ids[image['id']] = images.setdefault(name, dict(image, id=len(images) + 1, file_name=name))['id']
+        for category in part.content['categories']:
+            kinds[category.get('id')] = categories.setdefault(
+                category.get('name'), dict(category, id=len(categories) + 1))['id']
+        annotations += [dict(record, id=number, image_id=ids.get(record.get('image_id'), -1),
+                             category_id=kinds.get(record.get('category_id'), -1))
+                        for number, record in enumerate(part.content['annotations'], len(annotations) + 1)]
+    origin = f'{listed(below(part.annotations, root) for part in parts)}, joined'
+    return Part(folder, parts[0].annotations, origin=origin,
+                content=dict(images=[*images.values()], categories=[*categories.values()], annotations=annotations))
+
+
+def number_alike(parts, root: Path):
+    """Give categories the ids and the order that they have in the first part, if the names are the same; mmdet numbers
+    them in the order of each file."""
+    first, *others = parts
+    wanted = {category.get('name'): category.get('id') for category in first.content['categories']}
+    for part in others:
+        names = {category.get('id'): category.get('name') for category in part.content['categories']}
+        if [*names.values()] != [*wanted] and sorted(map(str, names.values())) == sorted(map(str, wanted)):
+            part.content = dict(part.content, categories=first.content['categories'], annotations=[
+                dict(record, category_id=wanted.get(names.get(record.get('category_id')), -1))
+                for record in part.content['annotations']])
+            part.origin = (part.origin or below(part.annotations, root)) + ', with the category ids of training by name'
+
+
 def folders_of(root: Path) -> list:
     """Return a folder and those below it, nearest first, except hidden ones and those that this program wrote."""
     found = []
@@ -122,7 +156,8 @@ def part_from(path: Path, content: dict, name: str, root: Path, folders, images=
     candidates = [images] if images else list(dict.fromkeys([of_config or path.parent, path.parent, *folders]))
     for shorten in _forms(probes):
         hits = {folder: sum(os.path.isfile(folder / shorten(probe)) for probe in probes) for folder in candidates}
-        fits = {folder: (folder != of_config, *_rank(folder, path, name, root), -number)
+        fits = {folder: (folder != of_config, *_rank(folder, path, name, root), -number,
+                         -len(os.path.commonpath([folder, path])))
                 for folder, number in hits.items() if number}
         best = {os.path.realpath(folder): folder for folder, fit in fits.items() if fit == min(fits.values())}
         if len(best) > 1:
@@ -183,5 +218,6 @@ def by_part(files, root: Path, known=()) -> dict:
         if len(parts[part]) > 1:
             raise DataError(f'{root} has several annotation files for {PARTS[part]}: '
                             f'{listed(below(path, root) for path, _ in parts[part])}. Choose with '
-                            f'--{part}-annotations FILE, and --val-annotations FILE if one is for validation')
+                            f'--{part}-annotations FILE, or join several: --{part}-annotations FILE FILE; and '
+                            '--val-annotations FILE if one is for validation')
     return {part: found[0] for part, found in parts.items() if part not in known}

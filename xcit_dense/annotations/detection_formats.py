@@ -1,4 +1,5 @@
 """Folders with data for detection: COCO annotation files, or YOLO labels."""
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -6,7 +7,16 @@ from .._utils.text import listed
 from ..data.datasets import LOADERS, datasets
 from ..data.folders import seen_in
 from ..errors import DataError
-from .coco import by_part, find_files, folders_of, part_from, read_annotations, without_parents
+from .coco import (
+    by_part,
+    find_files,
+    folders_of,
+    join,
+    number_alike,
+    part_from,
+    read_annotations,
+    without_parents,
+)
 from .derived import Made, hold_out
 from .types import PARTS, Layout, below
 from .yolo import find_yolo, read_yolo
@@ -44,15 +54,13 @@ def find_detection(cfg, root: Path, options, made: Made):
         if cfg.get('classes_from_data') and (left_out := without_parents(list(parts.values()), root)):
             notes.append(f'without the category {listed(map(repr, left_out))}, which has no objects and is only the '
                          'parent of others')
+        if cfg.get('classes_from_data'):
+            with suppress(TypeError):  # of ids that the check reports
+                number_alike(parts.values(), root)
         for key, part in parts.items():
-            objects = part.content['annotations']
-            if key != 'train' and any(annotation.get('id') == 0 for annotation in objects):  # no object to pycocotools
-                objects = [dict(annotation, id=number) for number, annotation in enumerate(objects, 1)]
-                part.content = dict(part.content, annotations=objects)
-                part.origin = part.origin or f'{part.annotations.name} with ids from 1'
             if part.origin:
                 part.annotations = made.write_json(f'{key}.json', part.content)
-            part.count, part.objects = len(part.content['images']), len(objects)
+            part.count, part.objects = len(part.content['images']), len(part.content['annotations'])
     notes += [f'no object in the {PARTS[key]} data, so its AP is -1: are annotations or labels missing?'
               for key in ('val', 'test') if key in parts and not parts[key].objects]
     if any(part.origin for part in parts.values()):
@@ -111,9 +119,10 @@ def divide(parts: dict, made: Made, root: Path, share=None) -> tuple:
 
 def _parts(cfg, root, options):
     """Return the name of the layout, and each `Part` by name, none if nothing is recognised."""
-    given = {part: path for part in PARTS if (path := options.path(part, 'annotations', root, is_file=True))}
+    given = {part: paths for part in PARTS if (paths := options.paths(part, 'annotations', root, is_file=True))}
     images = {part: path for part in PARTS if (path := options.path(part, 'images', root))}
-    if yolo := [path for path in given.values() if path.suffix in ('.yaml', '.yml', '.data')]:
+    named = [path for paths in given.values() for path in paths]
+    if yolo := [path for path in named if path.suffix in ('.yaml', '.yml', '.data')]:
         return 'YOLO', read_yolo(yolo[0], root, images)
     folders = folders_of(root)
     yolo = _find_yolo(root, folders)
@@ -124,14 +133,11 @@ def _parts(cfg, root, options):
         if (path not in taken and path.is_file() and dataset.folder('img').is_dir()
                 and (content := read_annotations(path))):
             files[part] = path, content
-    for part, path in given.items():
-        files[part] = path, read_annotations(path)
-        if files[part][1] is None:
-            raise DataError(f'--{part}-annotations: {path} is not a COCO annotation file: it must have the lists '
-                            'images, annotations and categories')
+    for part, paths in given.items():
+        files[part] = paths[0], _read_given(part, paths[0])
     known = {part: path for part, (path, _) in files.items()}
     if not {'train', 'val'} <= known.keys():
-        others = [(path, content) for path, content in find_files(folders) if path not in known.values()]
+        others = [(path, content) for path, content in find_files(folders) if path not in (*known.values(), *named)]
         files.update(by_part(others, root, known.keys()))
     if not files:
         return 'YOLO', read_yolo(yolo, root, images) if yolo else {}
@@ -143,4 +149,15 @@ def _parts(cfg, root, options):
         path, content = files[part]
         of_config = own[part].folder('img').absolute() if part in own and path == own[part].ann_file else None
         parts[part] = part_from(path, content, part, root, folders, images.get(part), of_config)
+        if others := given.get(part, ())[1:]:
+            parts[part] = join([parts[part], *(part_from(path, _read_given(part, path), part, root, folders,
+                                                         images.get(part)) for path in others)], root)
     return 'COCO', parts
+
+
+def _read_given(part, path):
+    content = read_annotations(path)
+    if content is None:
+        raise DataError(f'--{part}-annotations: {path} is not a COCO annotation file: it must have the lists images, '
+                        'annotations and categories')
+    return content

@@ -2,6 +2,7 @@
 import copy
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from mmengine.logging import print_log
 
 from .._utils.processes import is_first_of_any_launcher
 from .._utils.text import did_you_mean, listed
+from ..data.classes import classes_of_data
 from ..data.datasets import LOADERS, datasets, of_same_size
 from ..data.evaluators import annotation_files, evaluators
 from ..data.folders import IMAGE_SUFFIXES, MAPS, WORDS, part_in
@@ -142,7 +144,8 @@ def place_data(cfg: Config, root, options: DataOptions, folder: Path, keep: bool
         near = [path.name for path in root.parent.iterdir() if path.is_dir()] if root.parent.is_dir() else []
         raise DataError(f'--data-root: there is no folder {root}{did_you_mean(root.name, near, 3)}')
     free = {'--ignore-label'} if kind is _SEGMENTATION else set()
-    if set(options.given) <= free and kind.find is not find_unlabelled and _is_in_place(used):
+    if set(options.given) <= free and kind.find is not find_unlabelled and _is_in_place(used) and not (
+            kind.find is find_detection and cfg.get('classes_from_data') and _differ_in_order(used)):
         layout = Layout('layout of the config', root, {
             name: Part(part[0].folder(kind.images), part[0].folder(kind.maps) if kind.maps else
                        part[0].ann_file if part[0].get('ann_file') else None)
@@ -196,6 +199,14 @@ def _is_in_place(used):
     return all(path.exists() and dataset['type'] != OF_FOLDERS for dataset in used for path in (
         *([dataset.ann_file] if dataset.get('ann_file') else []),
         *(dataset.folder(key) for key in dataset.prefixes if dataset.prefixes[key])))
+
+
+def _differ_in_order(used):
+    """Whether annotation files list the same classes in different orders; other differences are reported later."""
+    with suppress(DataError, TypeError):
+        orders = {classes_of_data(dataset)['classes'] for dataset in used}
+        return len(orders) > 1 == len({tuple(sorted(map(str, order))) for order in orders})
+    return False
 
 
 def _point(cfg, layout, kind):

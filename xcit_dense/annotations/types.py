@@ -86,7 +86,7 @@ class DataOptions:
 
     Args:
         train_images: Folder of the training images.
-        train_annotations: Their annotation file, or the folder of their label maps.
+        train_annotations: Their annotation file, several to be joined, or the folder of their label maps.
         val_images: Folder of the validation images.
         val_annotations: As ``train_annotations``, for validation.
         test_images: Folder of the test images.
@@ -96,11 +96,11 @@ class DataOptions:
         ignore_label: Labels in the label map files to ignore.
     """
     train_images: str = None
-    train_annotations: str = None
+    train_annotations: str | tuple = None
     val_images: str = None
-    val_annotations: str = None
+    val_annotations: str | tuple = None
     test_images: str = None
-    test_annotations: str = None
+    test_annotations: str | tuple = None
     val_share: float = None
     palette: str = None
     ignore_label: tuple = ()
@@ -136,10 +136,16 @@ class DataOptions:
         Raises:
             DataError: It does not exist.
         """
-        name = getattr(self, f'{part}_{kind}')
-        if name is None:
-            return None
-        path = Path(os.path.abspath(root / Path(name).expanduser()))
-        if not (path.is_file() if is_file else path.is_dir()):
-            raise DataError(f'--{part}-{kind} {name}: there is no {"file" if is_file else "folder"} {path}')
-        return path
+        paths = self.paths(part, kind, root, is_file)
+        if len(paths) > 1:
+            raise ConfigError(f'--{part}-{kind} takes one path here; several are only for annotation files of objects')
+        return paths[0] if paths else None
+
+    def paths(self, part: str, kind: str, root: Path, is_file: bool = False) -> list:
+        """Return the paths that an option names, see `path`."""
+        names, paths = getattr(self, f'{part}_{kind}') or (), []
+        for name in names if isinstance(names, (list, tuple)) else [names]:
+            paths.append(Path(os.path.abspath(root / Path(name).expanduser())))
+            if not (paths[-1].is_file() if is_file else paths[-1].is_dir()):
+                raise DataError(f'--{part}-{kind} {name}: there is no {"file" if is_file else "folder"} {paths[-1]}')
+        return paths

@@ -179,8 +179,8 @@ def add_data_options(parser: ArgumentParser):
     group.add_argument('--data-root', '--data', metavar='DIR', help='folder of the data set')
     for part, words in (('train', 'training'), ('val', 'validation'), ('test', 'test')):
         group.add_argument(f'--{part}-images', metavar='DIR', help=f'folder of the {words} images')
-        group.add_argument(f'--{part}-annotations', metavar='PATH', help=f'annotation file of the {words} images, or '
-                           'folder of their label maps')
+        group.add_argument(f'--{part}-annotations', nargs='+', metavar='PATH', help=f'annotation file of the {words} '
+                           'images (several are joined), or folder of their label maps')
     # the default is VAL_SHARE of annotations/derived.py, which is slow to import
     group.add_argument('--val-share', type=finite, metavar='SHARE', help='share of the images to hold out for '
                        'validation if the data has no validation part, the same images in every run (default: 0.2)')

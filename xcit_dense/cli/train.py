@@ -111,7 +111,7 @@ def _run(args):
         resumed = read_checkpoint(find_resumed(source_of(cfg.resume, cfg.get('load_from')), cfg.work_dir))
     check_teacher(cfg, resumed)
     check_data(cfg, ('train_dataloader', 'val_dataloader'), args.data_findings)
-    check_before_training(cfg, args.data_findings)
+    reports = check_before_training(cfg, args.data_findings)
     take_classes(cfg, on_findings=args.data_findings)
     if cfg.get('resume'):
         if resumed:
@@ -137,6 +137,7 @@ def _run(args):
     if args.minutes is not None and not cfg.get('resume'):
         set_minutes(cfg, args.minutes, args.started, args.cfg_options or ())
     runner = build_runner(cfg)
+    runner.data_findings, runner.data_report = args.data_findings, reports.get('train_dataloader')
     try:
         runner.train()
     finally:

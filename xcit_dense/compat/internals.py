@@ -1,5 +1,5 @@
 """What the package uses and replaces inside the frameworks: every private name of mmengine, under a public name, and
-what is replaced while they run: mmdet's COCO evaluation, a step of torch's compiler, yapf.
+what is replaced while they run: mmdet's COCO evaluation, pycocotools' reading, a step of torch's compiler, yapf.
 
 Written for mmengine 0.10.7. When you move to another version or to the fork, check this file first.
 """
@@ -14,6 +14,7 @@ from mmengine.config import config
 from mmengine.hooks import CheckpointHook
 from mmengine.runner import Runner
 from mmengine.visualization import LocalVisBackend
+from pycocotools.coco import COCO
 
 from ..errors import ConfigError
 
@@ -165,6 +166,19 @@ def evaluations_made_by(make, metric):
     finally:
         for module, name, built_by in kept:
             setattr(module, name, built_by)
+
+
+def read_annotations_with(read):
+    """Let pycocotools read annotation files by a function, from the path to the content."""
+    known = COCO.__init__
+
+    def open_file(self, annotation_file=None):
+        known(self)
+        if annotation_file is not None:
+            self.dataset = read(annotation_file)
+            self.createIndex()
+
+    COCO.__init__ = open_file
 
 
 def keep_sizes_dynamic():

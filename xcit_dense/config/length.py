@@ -1,5 +1,4 @@
 """Change the length of a training, and everything in a config that depends on it."""
-import json
 import math
 import os
 
@@ -7,6 +6,7 @@ from mmengine.config import Config
 
 from .._utils.text import counted, type_name
 from ..data.datasets import LOADERS, check_data, datasets, dicts_in
+from ..data.files import read_json
 from ..data.folders import find_images, names_in_list
 from ..data.unlabelled import UnlabelledSource
 from ..errors import ConfigError, DataError
@@ -225,7 +225,7 @@ def _count_images(cfg):
             if dataset.get('ann_file') and file.suffix == '.json':
                 if file.stat().st_size > _LARGEST:
                     return None
-                total += len(json.loads(file.read_bytes())['images'])
+                total += len(read_json(file)['images'])
             elif dataset.reader == 'UnlabelledImages':
                 total += len(UnlabelledSource(dataset).images())
             elif dataset.get('ann_file'):

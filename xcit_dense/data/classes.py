@@ -65,6 +65,9 @@ def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2],
             _report(str(error), on_findings)
             continue
         differences = {key: difference_of(found.get(key, ()), values) for key, values in wanted.items()}
+        if differences.pop('category_ids', '') and not any(differences.values()):  # mmdet numbers them in each file
+            print_log(f'{dataset.name} has other category ids than {origin}: its classes are matched by name',
+                      logger='current')
         words = '; '.join(f'{key}: {difference}' for key, difference in differences.items() if difference)
         if words:
             advice = ClassImages(dataset).advice if dataset.reader == 'CustomDataset' else ''

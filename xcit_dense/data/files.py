@@ -211,7 +211,7 @@ def read_json(path):
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
-        return json.loads(data.decode())
+        return json.loads(data.decode('utf-8-sig'))  # Windows begins UTF-8 with a byte order mark
     finally:
         if was_on:
             gc.enable()

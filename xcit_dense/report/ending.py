@@ -22,6 +22,8 @@ from ..train.work_dirs import config_of_run
 from .content import near
 from .curves import plot_curves
 
+_NOTHING = 'the validation data has no object that can be evaluated'
+
 
 @HOOKS.register_module()
 class EndingHook(Hook):
@@ -49,7 +51,8 @@ class EndingHook(Hook):
         step = runner.epoch if isinstance(loop, EpochBasedTrainLoop) else runner.iter
         runner.message_hub.update_info(VALIDATIONS, [*seen, [step, value]])
         if is_first_process():
-            text = f'validation {len(seen) + 1}: {self._key} {value:.4g}{self._compared(runner, value, seen)}'
+            text = f'validation {len(seen) + 1}: {self._key} {value:.4g}' + (
+                f' is no result: {_NOTHING}' if self._is_nothing(value) else self._compared(runner, value, seen))
             runner.logger.info('; '.join(filter(None, (text, self._expected_end(runner)))))
 
     def after_train(self, runner):
@@ -72,7 +75,8 @@ class EndingHook(Hook):
             if best := self._best(runner, seen):
                 file = infos.get('best_ckpt') or infos.get(f'best_ckpt_{self._key}')
                 name = Path(file or '').name  # a resumed run may leave the best one where it was
-                lines['best'] = f'{self._key} {_named(runner, best)}' + (
+                lines['best'] = f'none: {_NOTHING}' if self._is_nothing(best[1]) else (
+                    f'{self._key} {_named(runner, best)}') + (
                     f': {name if Path(runner.work_dir, name).exists() else near(file)}' if file else
                     f', not kept: --cfg-options default_hooks.checkpoint.save_best={self._key} keeps it')
             lines['last'] = f'{self._key} {_named(runner, seen[-1])}' + (f': {Path(last).name}' if last else '')
@@ -86,6 +90,9 @@ class EndingHook(Hook):
         width = max(map(len, lines))
         return '\n'.join([*(f'{name:<{width}}  {text}' for name, text in lines.items()),
                           *filter(None, [misfit]), *_next_commands(runner)])
+
+    def _is_nothing(self, value):
+        return value == -1 and 'mAP' in self._key  # COCO's metrics without an object to compare with
 
     def _compared(self, runner, value, seen):
         """Compare the value of a validation with the best of those before."""

@@ -13,6 +13,7 @@ from .._utils.text import counted, first_line
 from ..data.batches import unwrapped
 from ..data.datasets import LOADERS, datasets
 from ..data.evaluators import evaluators
+from ..data.files import read_json
 
 #: The metrics that are compared, by the ends of their names, and what each can reach.
 _COMPARED = dict(mAP=1., mIoU=100., top1=100.)
@@ -58,7 +59,7 @@ def _test_on_training(runner, cfg):
         for _, metric in evaluators(cfg, LOADERS[2:]):
             if metric.get('ann_file'):  # the metric counts all images in it
                 ids = {dataset.get_data_info(place)['img_id'] for place in range(count)}
-                content = json.loads(trained.ann_file.read_text())
+                content = read_json(trained.ann_file)
                 metric.ann_file = write_part(content, ids, Path(folder, 'sample.json'))
         evaluator = runner.build_evaluator(cfg.test_evaluator)
         evaluator.dataset_meta = dataset.metainfo

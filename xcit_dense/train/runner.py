@@ -27,7 +27,6 @@ from ..weights import fetch, read_checkpoint
 from ..weights.contents import run_of
 from ..weights.convert import from_plain, to_plain
 from . import resuming
-from .evaluation import complete_annotations
 from .hooks import step_together
 from .init_from import load_weights
 from .loaders import NamedErrors, ResumableLoader, bind_workers, explained
@@ -123,12 +122,6 @@ class DenseRunner(OpenRunner):
                             "the data set's metainfo.classes, or classes_from_data = True.") from error
         bind_workers(loader)
         return loader
-
-    def build_evaluator(self, evaluator):
-        """Build an evaluator that reads COCO annotations like a training does, see `complete_annotations`."""
-        built = super().build_evaluator(evaluator)
-        complete_annotations(built)
-        return built
 
     def build_optim_wrapper(self, optim_wrapper):
         """Build the optimizer.

@@ -141,8 +141,9 @@ class DenseCheckpointHook(OpenCheckpointHook):
         """Save the best checkpoint, then delete the previous ones; mmengine deletes them before it writes."""
         if not self.save_best:
             return
-        if not any(name.startswith(_COCO) for name in metrics) and self.key_indicators[0].startswith(_COCO):
-            return  # mmdet evaluates nothing where nothing was found
+        if self.key_indicators[0].startswith(_COCO) and (
+                metrics.get(self.key_indicators[0]) == -1 or not any(name.startswith(_COCO) for name in metrics)):
+            return  # there was no object to find, or mmdet evaluates nothing where nothing was found
         unknown = [key for key in self.key_indicators if key not in (*metrics, 'auto')]
         if metrics and unknown:
             raise ConfigError(f'default_hooks.checkpoint.save_best: there is no metric {", ".join(unknown)}. Metrics: '

@@ -3,6 +3,7 @@ import logging
 import shlex
 import sys
 import time
+from contextlib import suppress
 
 import torch
 from mmengine.hooks import Hook
@@ -10,6 +11,7 @@ from mmengine.logging import print_log
 from mmengine.optim import AmpOptimWrapper
 from mmengine.registry import HOOKS
 from mmengine.runner import EpochBasedTrainLoop
+from torch.utils.data import Dataset
 
 from .. import __version__
 from .._utils.machine import describe_machine
@@ -19,6 +21,7 @@ from ..compat.internals import accumulated_steps
 from ..config.check import check_schedule
 from ..config.fit import Look, describe_fit, look
 from ..data.batches import unwrapped
+from ..errors import DataError
 from ..models import XCiT, XCiTClassifier
 from ..weights.layouts import figures_of, size_title
 from ..weights.zoo import PREFIX, WEIGHTS
@@ -37,9 +40,17 @@ class StartupHook(Hook):
     misfit = ''  # in what the config does not fit the data
 
     def before_train(self, runner):
-        """Log the block, and problems of the schedule."""
+        """Log the block, and problems of the schedule.
+
+        Raises:
+            DataError: The training data has no object to learn from.
+        """
         if not is_first_process():
             return
+        _, objects = _amounts(runner.train_dataloader.dataset)
+        if objects == 0 and getattr(runner, 'data_findings', 'stop') == 'stop':
+            raise DataError('no object of the training data is used, so there is nothing to learn: are annotations '
+                            'missing, all crowds or outside of their images? --data-findings warn continues')
         length = len(runner.train_dataloader)
         if runner.iter == 0:  # the schedule of a resumed run cannot be changed
             check_schedule(runner.cfg, length)
@@ -83,7 +94,7 @@ def describe_run(runner, facts=None) -> str:
         **_steps(runner),
         'schedule': _schedule(runner),
         **({'length': runner.cfg.timed[0]['why']} if runner.cfg.get('timed') else {}),
-        'training data': _data(runner.train_dataloader),
+        'training data': _data(runner.train_dataloader, getattr(runner, 'data_report', None)),
         **(facts or {}),
         'validation data': _data(runner.val_dataloader) if runner.val_loop is not None else 'none',
         'seed': f'{runner.seed}' + (', deterministic' if runner.deterministic else ''),
@@ -188,13 +199,31 @@ def _schedule(runner):
                       validation or 'no validation'))
 
 
-def _data(loader):
-    dataset = loader.dataset
+def _data(loader, report=None):
+    """Describe the data of a loader; with the report on a COCO file, how much of it is used, and why not all."""
+    dataset, left_out = loader.dataset, report.left_out if report else None
     classes = (getattr(dataset, 'metainfo', None) or {}).get('classes')
     root = getattr(dataset, 'data_root', None)
-    return counted(len(dataset), 'images') + (
-        f' of {counted(len(classes), "classes")}' if classes else '') + ', after filtering' + (
-        f', in {root}' if root else '')
+    used = [counted(number, name) if left_out is None else f'{number:,} of {report.counts[key]:,} {name}'
+            for number, name, key in zip(_amounts(dataset), ('images', 'objects'), ('images', 'annotations'),
+                                         strict=True) if number is not None]
+    return ' and '.join(used) + (f' of {counted(len(classes), "classes")}' if classes else '') + (
+        ', after filtering' if left_out is None else '') + (f', in {root}' if root else '') + (
+        f'; not used: {"; ".join(left_out)}' if left_out else '')
+
+
+def _amounts(dataset) -> tuple:
+    """Return how many images and objects a built data set has after its filters; None for objects that it has not."""
+    leaves, objects = _innermost(dataset), None
+    with suppress(Exception):  # of any type: data sets may be users' classes
+        objects = sum(len(record.get('segments_info') or [one for one in record['instances'] if not one.get(
+            'ignore_flag')]) for leaf in leaves for record in map(leaf.get_data_info, range(len(leaf))))
+    return sum(map(len, leaves)), objects
+
+
+def _innermost(dataset):
+    inner = getattr(dataset, 'datasets', None) or [getattr(dataset, 'dataset', None)]
+    return [leaf for part in inner for leaf in _innermost(part)] if isinstance(inner[0], Dataset) else [dataset]
 
 
 def is_news(record) -> bool:

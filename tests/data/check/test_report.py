@@ -49,7 +49,7 @@ ERRORS_THAT_DROP = {
 ERRORS_THAT_STAY = {
     'not-there', 'not-coco', 'category-id-twice', 'category-name-twice', 'no-images', 'class-missing', 'class-order',
     'class-list', 'class-count', 'class-single', 'class-unread', 'class-hidden', 'class-numbers', 'evaluator-data',
-    'class-explicit'}
+    'class-explicit', 'objects-unused', 'box-corners', 'nothing-judged'}
 #: Training ignores it by itself, or repeats it.
 WARNINGS_THAT_DROP = {
     'file-name-twice', 'unknown-category', 'orphan', 'box-ignored', 'area-empty', 'map-ignored', 'image-two-classes',
@@ -57,7 +57,8 @@ WARNINGS_THAT_DROP = {
 #: What training can use as it is.
 WARNINGS_THAT_STAY = {
     'not-checked', 'box-sticks-out', 'polygon-points', 'image-left-out', 'map-ratio', 'class-unused', 'class-spare',
-    'class-test', 'data-set-twice', 'files-left-out', 'image-depth', 'class-empty', 'class-ids', 'class-void'}
+    'class-test', 'data-set-twice', 'files-left-out', 'image-depth', 'class-empty', 'class-ids', 'class-void',
+    'objects-lost', 'images-unused'}
 ERRORS, WARNINGS = ERRORS_THAT_DROP | ERRORS_THAT_STAY, WARNINGS_THAT_DROP | WARNINGS_THAT_STAY
 DROP = ERRORS_THAT_DROP | WARNINGS_THAT_DROP
 

@@ -5,11 +5,12 @@ import shlex
 from mmengine.logging import print_log
 
 from ..._utils.processes import is_first_process
-from ..._utils.text import counted
+from ..._utils.text import counted, type_name
 from ...errors import ConfigError, DataError
 from ..class_folders import ClassImages, same_classes
 from ..classes import difference_of, known_classes, outputs_of
 from ..datasets import LOADERS, DataSet, datasets
+from ..evaluators import evaluators
 from ..label_maps import first_label, names_path_of, own_ignored, void_names, without_ignored
 from ..pipelines import ignored_labels
 from ..unlabelled import UnlabelledSource
@@ -92,6 +93,10 @@ def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
         users.setdefault(key, (dataset, options, []))[-1].append(dataset.name)
     reports = {', '.join(names): check_data_set(dataset, bool(cfg.get('classes_from_data')), use_cache, **options)
                for dataset, options, names in users.values()}
+    for names, report in reports.items():
+        for key, metric in evaluators(cfg, [name.partition('.')[0] for name in names.split(', ')]):
+            if report.judged == 0 and type_name(metric.get('type')) == 'CocoMetric' and not metric.get('format_only'):
+                report.findings.append(Finding('nothing-judged', str(report.source), value=key))
     add_shared({names: report for names, report in reports.items() if not parts & set(names.split(', '))}, use_cache)
     return reports
 
@@ -105,6 +110,9 @@ def check_before_training(cfg, on_findings: str = 'stop'):
         cfg: The config, with its launcher.
         on_findings: ``stop`` raises an error if there are errors; ``warn`` only logs them. Warnings are always logged.
 
+    Returns:
+        The result of `check_data_sets`.
+
     Raises:
         ConfigError: ``on_findings`` is something else.
         DataError: There are errors: the message has the first ones, their number, and the command that shows all.
@@ -112,8 +120,9 @@ def check_before_training(cfg, on_findings: str = 'stop'):
     if on_findings not in ('stop', 'warn'):
         raise ConfigError(f'on_findings must be stop or warn, not {on_findings!r}')
     if not is_first_process(cfg.get('launcher')):
-        return
-    reports = [*check_data_sets(cfg, LOADERS[:2]).values(),
+        return {}
+    found = check_data_sets(cfg, LOADERS[:2])
+    reports = [*found.values(),
                Report(cfg.filename or 'the config', [*check_classes(cfg), *check_beside(cfg, LOADERS[:2])])]
     errors = [finding for report in reports for finding in report.errors]
     for report in reports:
@@ -121,11 +130,12 @@ def check_before_training(cfg, on_findings: str = 'stop'):
         if shown.findings:
             _warn(f'data check of {shown.summary()}')
     if not errors:
-        return
+        return found
     text = f'the data has {counted(len(errors), "errors")} that would stop or spoil the training'
     if on_findings == 'stop':
         raise DataError(f'{text}:\n{_first_of(errors)}\n{_advice(cfg, errors)}')
     _warn(f'{text}; continuing because of --data-findings warn. {_advice(cfg, errors)}')
+    return found
 
 
 def _first_of(errors):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..._utils.text import shown
+from ..._utils.text import counted, shown
 from ..files import cached
 from ..pipelines import loads_masks
 from .agreement import check_names
@@ -15,6 +15,17 @@ from .images import ImageCheck, choose_samples
 
 #: Boxes that extend beyond the image by less have rounded coordinates.
 _ROUNDING = 1.
+#: The share of the images or objects that may be left out without a warning.
+_FEW = 0.1
+#: So many boxes show that all are written as corners.
+_SURE = 10
+#: Reasons of which other findings tell.
+_OTHER_CLASSES, _NO_SIZE = 'of other classes', 'of images without a valid size'
+#: What helps if objects are left out for a reason.
+_ADVICE = {
+    'marked as crowds': 'Set "iscrowd": 0 in the file if these are single objects (CVAT exports brush masks as crowds)',
+    'with a box': 'A box must be x, y, width and height in pixels',
+    'whose image_id': 'Write image_id as the id of the image: 1 is not "1"'}
 
 
 def check_coco_set(dataset, wanted, use_cache: bool) -> Report:
@@ -25,17 +36,23 @@ def check_coco_set(dataset, wanted, use_cache: bool) -> Report:
         wanted: The class names of the config, or None if any will do.
         use_cache: Whether to reuse results for files with the same size and time.
     """
-    path = dataset.ann_file
-    use = (loads_masks(dataset), bool(dataset.get('test_mode')), wanted)
+    path, rules = dataset.ann_file, {} if dataset.get('test_mode') else dataset.get('filter_cfg') or {}
+    use = (loads_masks(dataset), bool(dataset.get('test_mode')), wanted, rules.get('min_size', 0))
     found = cached(f'coco {use!r}', path, lambda: check_coco(path, *use), use_cache)
     check = ImageCheck(dataset, path, use_cache)
     check.findings = [Finding(*finding) for finding in found['findings']]
     if found['categories']:
         check.findings += check_names(path, wanted, [name for name, *_ in found['categories']])
-    folder, of_files = dataset.folder('img').absolute(), []
-    rules = {} if dataset.get('test_mode') else dataset.get('filter_cfg') or {}
-    images = [image for image in found['images'] if min(image[3:5]) >= rules.get('min_size', 0)
-              and (image[5] or not rules.get('filter_empty_gt'))]  # the others are not read in training
+    folder, of_files, total = dataset.folder('img').absolute(), [], counted(len(found['images']), 'images')
+    large = [image for image in found['images'] if min(image[3:5]) >= rules.get('min_size', 0)]
+    images = [image for image in large if image[5] or not rules.get('filter_empty_gt')]  # that are read in training
+    empty = len(large) - len(images)
+    if empty > _FEW * len(found['images']) and images:
+        check.findings.append(Finding('images-unused', str(path), value=(
+            f'{empty:,} of {total}, which have no objects. To learn from them as background: --cfg-options '
+            f'{dataset.key or "train_dataloader.dataset"}.filter_cfg.filter_empty_gt=False')))
+    left_out = {'images without objects': empty, 'images with a side below min_size': len(found['images']) - len(large),
+                **{f'objects {why}': number for why, number in found.get('unused', {}).items()}}
     files = [os.path.join(folder, name) for _, _, name, *_ in images]
     for file, state, (row, id, _, *size, _) in zip(files, check.read(files), images, strict=True):
         for kind, value in check.faults_of(state, size):
@@ -44,12 +61,13 @@ def check_coco_set(dataset, wanted, use_cache: bool) -> Report:
                 of_files.append((file, check.findings[-1]))
     captions = choose_samples(of_files, [])
     samples = {os.path.join(folder, sample['file']): sample for sample in found['samples']}
-    return Report(path, check.findings, found['counts'], found['categories'], samples=[
+    return Report(path, check.findings, found['counts'], found['categories'], judged=found.get('used'), left_out=[
+        counted(number, why) for why, number in left_out.items() if number], samples=[
         dict(file=file, captions=[*captions.get(file, ()), *samples.get(file, {}).get('captions', ())],
              annotations=samples.get(file, {}).get('annotations', ())) for file in {**captions, **samples}])
 
 
-def check_coco(path, masks: bool, tested: bool = False, classes: tuple | None = None) -> dict:
+def check_coco(path, masks: bool, tested: bool = False, classes: tuple | None = None, min_size: int = 0):
     """Check an annotation file without its images.
 
     Args:
@@ -57,22 +75,24 @@ def check_coco(path, masks: bool, tested: bool = False, classes: tuple | None = 
         masks: Whether the pipeline or a metric reads the masks.
         tested: Whether it is test data: nothing is filtered out then.
         classes: The names that the config wants, or None if any will do. Objects of other classes are ignored.
+        min_size: The shorter side in pixels below which training leaves an image out.
 
     Returns:
         ``findings``; ``images``, for each usable image a list of index, id, file name, width, height and whether it
         has objects that count; ``categories``, for each a list of name, number of images and of annotations;
-        ``counts``; ``samples``, some images with their annotations and captions. All of it fits in JSON.
+        ``counts``; ``used``, the number of objects that are learned or evaluated, and ``unused``, that of the others by
+        their reason; ``samples``, some images with their annotations and captions. All of it fits in JSON.
     """
     content, fault = read_coco(path, tested)
     if content:
-        return _Check(path, content, masks, tested, classes).run()
+        return _Check(path, content, masks, tested, classes, min_size).run()
     finding = Finding('not-coco' if Path(path).exists() else 'not-there', str(path), value=fault)
     return dict(findings=[finding], images=[], categories=[], counts={}, samples=[])
 
 
 class _Check:
 
-    def __init__(self, path, content, masks, tested, classes):
+    def __init__(self, path, content, masks, tested, classes, min_size):
         self.path, self.content, self.masks, self.tested = str(path), content, masks, tested
         self.findings = []
         self.of_image = []  # a usable image and a finding on it or its annotations
@@ -93,10 +113,26 @@ class _Check:
         counts = np.array([*(name in self.wanted for name in categories['name']), False], bool)[self.category]
         # images with invalid sizes are not used, nor are their annotations
         self.usable = dict(images=usable, annotations=np.append(usable, False)[self.image])
-        self.used = self.usable['annotations'] & counts
+        self.used = self.named = self.usable['annotations'] & counts
+        self.of_image_size = np.vstack([self.sizes, [np.nan] * 2])[self.image]
+        low, extent = np.hsplit(annotations['bbox'], 2)
+        with np.errstate(invalid='ignore'):
+            self.high = low + extent
+            meets = (np.minimum(self.high, self.of_image_size) - np.maximum(low, 0) > 0).all(1)  # the rule of mmdet
+        self.ignored = ~meets | (extent < 1).any(1)
+        self.why = {'whose image_id no image has': self.image < 0, _NO_SIZE: ~self.usable['annotations'],
+                    'whose category_id no category has': self.category < 0, _OTHER_CLASSES: ~counts}
         if not tested:
-            self.used &= np.array([not content['annotations'][row].get('ignore')
-                                   for row in self.rows['annotations'].tolist()], bool)
+            self.used = self.named & ~self.marked('ignore')
+            self.why |= {'of images below min_size': self.of_image_size.min(1) < min_size,
+                         'marked "ignore"': self.marked('ignore'),
+                         'with a box outside the image, below a pixel, or not a number': self.ignored,
+                         'with an area of 0': annotations['area'] <= 0}
+        self.why['marked as crowds (iscrowd)'] = self.marked('iscrowd')
+
+    def marked(self, key):
+        records = self.content['annotations']
+        return np.array([bool(records[row].get(key)) for row in self.rows['annotations'].tolist()], bool)
 
     def add(self, kind, part, row, id, value=''):
         id = id if isinstance(id, (int, float, str)) else None
@@ -116,14 +152,14 @@ class _Check:
     def run(self):
         """Return the result of `check_coco`."""
         self.check_ids()
-        sizes = np.vstack([self.sizes, [np.nan] * 2])[self.image]
-        with_mask = self.check_masks(self.check_boxes(sizes))
+        with_mask = self.check_masks(self.check_boxes())
+        used, unused = self.check_use()
         images, categories = self.columns['images'], self.columns['categories']
         known, number = (self.image >= 0) & (self.category >= 0), max(len(images['id']), 1)
         pairs = np.unique(self.category[known] * number + self.image[known])
         per_class = [np.bincount(places, minlength=len(categories['id'])).tolist()
                      for places in (pairs // number, self.category[known])]
-        learned = np.isin(np.arange(len(images['id'])), self.image[self.used]).tolist()
+        learned = np.isin(np.arange(len(images['id'])), self.image[self.named]).tolist()
         entries = zip(self.rows['images'].tolist(), images['id'], images['file_name'], *self.sizes.T.tolist(), learned,
                       strict=True)
         empty = len(images['id']) - len(np.unique(self.image[self.image >= 0]))
@@ -133,7 +169,7 @@ class _Check:
             categories=[list(entry) for entry in zip(categories['name'], *per_class, strict=True)],
             counts={'images': len(self.content['images']), 'images without annotations': empty,
                     'annotations': len(self.content['annotations']), 'categories': len(self.content['categories'])},
-            samples=self.samples(with_mask))
+            used=used, unused=unused, samples=self.samples(with_mask))
 
     def check_ids(self):
         """Find ids and names that occur more than once, or that no record has, and invalid sizes of images."""
@@ -155,24 +191,37 @@ class _Check:
                        lambda i: shown(annotations['category_id'][i]))
         self.add_where('annotation-id-twice', 'annotations', repeated(annotations['id']))
 
-    def check_boxes(self, sizes):
-        """Find wrong boxes and areas of the annotations that are used.
+    def check_use(self):
+        """Count the objects that are used, and the others by reason; find out if those are many, or all."""
+        left, unused, total = np.ones(len(self.image), bool), {}, len(self.content['annotations'])
+        for why, is_out in self.why.items():
+            if number := int((left & is_out).sum()):
+                unused[why] = number
+            left &= ~is_out
+        used = int(left.sum())
+        lost = sum(unused.values()) - unused.get(_OTHER_CLASSES, 0) - unused.get(_NO_SIZE, 0)
+        if not self.tested and (lost > _FEW * total or not used and (lost or not total)):
+            words = ', '.join(f'{number:,} {why}' for why, number in unused.items()) or 'there is none'
+            advice = [text for why, text in _ADVICE.items() if any(key.startswith(why) for key in unused)]
+            self.findings.append(Finding('objects-lost' if used else 'objects-unused', self.path, value='. '.join(
+                [f'{total - used:,} of {counted(total, "objects")}: {words}', *advice])))
+        return used, unused
 
-        Args:
-            sizes: Width and height of the image of each annotation.
+    def check_boxes(self):
+        """Find wrong boxes and areas of the annotations that are used.
 
         Returns:
             The annotations whose masks are read: training ignores some for their boxes, a metric reads all.
         """
-        boxes, area = self.columns['annotations']['bbox'], self.columns['annotations']['area']
+        boxes, area, sizes = (*(self.columns['annotations'][name] for name in ('bbox', 'area')), self.of_image_size)
         self.add_where('area-empty', 'annotations', self.used & (area <= 0), lambda i: f'{area[i]:g}')
-        low, extent = boxes[:, :2], boxes[:, 2:]
+        low, ignored = boxes[:, :2], self.ignored
         with np.errstate(invalid='ignore'):
-            high = low + extent
-            meets = (np.minimum(high, sizes) - np.maximum(low, 0) > 0).all(1)  # the rule of mmdet
-            ignored = ~meets | (extent < 1).any(1)
             absurd = np.isinf(boxes).any(1) | (np.abs(boxes) > FAR * sizes.max(1, keepdims=True)).any(1)
-            sticks_out = ((low < -_ROUNDING) | (high > sizes + _ROUNDING)).any(1)
+            sticks_out = ((low < -_ROUNDING) | (self.high > sizes + _ROUNDING)).any(1)
+            corners = ((boxes[:, 2:] > low) & (boxes[:, 2:] <= sizes + _ROUNDING)).all(1)[self.used]
+        if len(corners) >= _SURE and corners.all() and sticks_out[self.used].mean() > 2 * _FEW:
+            self.findings.append(Finding('box-corners', self.path, value=counted(len(corners), 'boxes')))
         for kind, wrong in (('box-ignored', ignored), ('box-absurd', absurd & ~ignored),
                             ('box-sticks-out', sticks_out & ~absurd & ~ignored)):
             self.add_where(kind, 'annotations', self.used & wrong, lambda i: (

@@ -1,11 +1,14 @@
 """An annotation file of COCO: its records as columns, and its masks."""
 import re
+from contextlib import suppress
 from itertools import repeat
 from math import isfinite
+from numbers import Real
 
 import numpy as np
 
 from ..._utils.text import counted, shown
+from ...compat.internals import read_annotations_with
 from ..files import read_json
 
 #: The fields of each list that are read, and their kinds.
@@ -48,7 +51,45 @@ def read_coco(path, tested: bool = True):
             return None, f'it has no list {part!r}'
         if not content[part] and part != 'annotations':
             return None, f'its list {part!r} is empty'
+    add_areas(content)
     return content, None
+
+
+def read_completed(path) -> dict:
+    """Return the content of an annotation file with what pycocotools and mmdet need of each object.
+
+    Tools omit ``area``, see `add_areas`, and ``iscrowd``, which becomes 0. pycocotools ignores an object with the id 0,
+    so that every detection of it counts as wrong, and it needs numeric ids: if it cannot use some, all become 1, 2, ...
+    """
+    content = read_json(path)
+    add_areas(content)
+    objects = [record for record in content.get('annotations') or () if 'bbox' in record]
+    for record in objects:
+        if record.get('iscrowd') is None:
+            record['iscrowd'] = 0
+    if not all(isinstance(id, Real) and id != 0 and id == id for id in (record.get('id') for record in objects)):
+        for number, record in enumerate(objects, 1):
+            record['id'] = number
+    return content
+
+
+def add_areas(content):
+    """Add the ``area`` of objects that have none: that of the mask or, without a usable one, of the box."""
+    for record in content.get('annotations') or ():
+        if isinstance(record, dict) and record.get('area') is None:
+            with suppress(KeyError, TypeError, ValueError):  # the check reports the box
+                _, _, width, height = record['bbox']
+                record['area'] = float(_area_of(record.get('segmentation')) or width * height)
+
+
+def _area_of(mask):
+    with suppress(KeyError, TypeError, ValueError):
+        if isinstance(mask, dict):
+            counts = mask['counts']
+            return sum((counts_in(counts) if isinstance(counts, str) else counts)[1::2])
+        sides = [np.reshape(polygon, (-1, 2)).astype(float).T for polygon in mask]
+        return sum(abs(x @ np.roll(y, 1) - y @ np.roll(x, 1)) / 2 for x, y in sides)
+    return 0
 
 
 def columns_of(records, fields):
@@ -169,3 +210,6 @@ def counts_in(text: str) -> list:
         number = sum(digit << 5 * place for place, digit in enumerate(digits)) - (digits[-1] >> 4 << 5 * len(digits))
         counts.append(number + (counts[-2] if len(counts) > 2 else 0))
     return counts
+
+
+read_annotations_with(read_completed)

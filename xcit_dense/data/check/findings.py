@@ -61,6 +61,11 @@ KINDS = {kind: Kind(*how, text) for how, texts in {
         'category-id-twice': 'has the same id as another category; its name is {value}',
         'category-name-twice': 'has the name {value}, as another category does',
         'no-images': 'has no images: {value}',
+        'objects-unused': 'has nothing to learn from. Training ignores {value}',
+        'box-corners': 'has boxes of two corners: all {value} are in their images as x1, y1, x2, y2, and many are not '
+            'as x, y, width, height, which COCO means. Write width and height instead of the second corner',
+        'nothing-judged': 'has no object that {value} evaluates, so each validation would be -1 and the first '
+            'checkpoint the best. Objects that are crowds or whose image_id no image has do not count',
         'class-unread': 'has no files that are read as images, so this class would never be learned: {value}',
         'class-hidden': 'is a hidden folder, but the data set treats it as a class: delete it, or move it out of the '
             'folder of the classes',
@@ -88,6 +93,8 @@ KINDS = {kind: Kind(*how, text) for how, texts in {
         'image-in-training': 'is also in the training data: {value}',
     },
     (WARNING, False): {  # training can use it as it is
+        'objects-lost': 'has many objects that training ignores: {value}',
+        'images-unused': 'has images that training leaves out (filter_empty_gt): {value}',
         'not-checked': 'was not checked: {value}',
         'box-sticks-out': 'has the box {value}: it extends beyond its image and is cut at the border',
         'polygon-points': 'has a polygon of {value} (it needs an even count of at least 6); training silently '
@@ -162,6 +169,8 @@ class Report:
         samples: The images that `xcit_dense.data.check.outputs` draws.
         images: Images that have one class each: path, label or None, and a mark that all copies of the file share.
         folder: The folder that their names are relative to.
+        judged: How many objects of a COCO file are used; None for other data.
+        left_out: Why images and objects of the file are not used, with their numbers; None for other data.
     """
     source: str | PathLike
     findings: list = field(default_factory=list)
@@ -171,6 +180,8 @@ class Report:
     samples: list = ()
     images: list | None = None
     folder: str | PathLike | None = None
+    judged: int | None = None
+    left_out: list | None = None
 
     @property
     def errors(self) -> list:

@@ -1,13 +1,18 @@
-"""COCO's evaluation of files that a training takes: ids from 0 or of any kind, no ``iscrowd``."""
+"""COCO's files as frameworks read them: with any ids, without ``iscrowd`` or ``area``, with a mark."""
 import json
 
+import numpy as np
 import pytest
 import torch
+from mmdet.datasets import CocoDataset
 from mmdet.evaluation import CocoMetric
 from pycocotools import mask as mask_api
 
+from helpers.faulty_data import ANNOTATIONS, coco, rewrite
 from helpers.paths import TINY_CONFIG
 from xcit_dense.config.loading import load_config
+from xcit_dense.data.check import check_data_set
+from xcit_dense.data.check.coco_file import add_areas
 from xcit_dense.data.classes import take_classes
 from xcit_dense.data.demo import CLASSES
 from xcit_dense.train import build_runner
@@ -28,11 +33,11 @@ def evaluate(demo_data, tmp_path):
     content = json.loads((demo_data / VALIDATION).read_text())
     runner = build_runner(config_of(demo_data, tmp_path))
 
-    def call(change, **options):
+    def call(change, mark='', **options):
         changed = json.loads(json.dumps(content))
         change(changed['annotations'])
         path = tmp_path / 'changed.json'
-        path.write_text(json.dumps(changed))
+        path.write_text(mark + json.dumps(changed), encoding='utf-8')
         evaluator = runner.build_evaluator(dict(
             type='CocoMetric', ann_file=str(path), metric=['bbox', 'segm', 'proposal'], **options))
         evaluator.dataset_meta = dict(classes=CLASSES)
@@ -95,3 +100,28 @@ def test_ids_that_can_be_used_and_crowds_stay(evaluate):
     _, evaluator = evaluate(change)
     api = next(value for value in vars(evaluator.metrics[0]).values() if hasattr(value, 'createIndex'))
     assert list(api.anns)[:3] == [5, 12, 19] and [a['iscrowd'] for a in api.dataset['annotations']][:2] == [1, 0]
+
+
+@pytest.mark.parametrize('mask, area', (
+    ([[0, 0, 10, 0, 10, 4, 0, 4]], 40), ([[0, 0, 4, 0, 0, 4], [0, 0, 2, 0, 2, 2, 0, 2]], 12), ([], 30), (None, 30),
+    (dict(size=[4, 5], counts=[3, 7, 10]), 7), ('x', 30), ([[1, 'x']], 30), ([3], 30), (dict(size=[4, 5]), 30),
+    (mask_api.encode(np.asfortranarray(np.eye(9, dtype=np.uint8))), 9)))
+def test_areas_that_are_missing_are_those_of_mask_or_box(mask, area):
+    if isinstance(mask, dict) and isinstance(mask.get('counts'), bytes):
+        mask['counts'] = mask['counts'].decode()
+    content = dict(annotations=[dict(bbox=[1, 1, 5, 6], segmentation=mask), dict(bbox=[1, 1, 2]), dict(area=3), 4])
+    add_areas(content)
+    assert content['annotations'] == [dict(bbox=[1, 1, 5, 6], segmentation=mask, area=area), dict(bbox=[1, 1, 2]),
+                                      dict(area=3), 4]
+
+
+def test_a_file_with_a_mark_and_without_areas_is_read_by_check_data_set_and_metric(root, evaluate):
+    wanted, _ = evaluate(lambda annotations: None)
+    got, _ = evaluate(lambda annotations: [a.pop('area') for a in annotations], mark='\ufeff')
+    assert [got[key] for key in ('coco/bbox_mAP', 'coco/segm_mAP', 'coco/AR@100')] == [
+        wanted[key] for key in ('coco/bbox_mAP', 'coco/segm_mAP', 'coco/AR@100')]
+    content = rewrite(root, lambda content: [a.pop('area') for a in content['annotations']])
+    (root / ANNOTATIONS).write_text('\ufeff' + json.dumps(content), encoding='utf-8')
+    assert check_data_set(coco(root)).findings == []
+    data = CocoDataset(**{key: value for key, value in coco(root, pipeline=[]).items() if key != 'type'})
+    assert sum(len(data.get_data_info(i)['instances']) for i in range(len(data))) == len(content['annotations'])
