@@ -158,7 +158,8 @@ def place_data(cfg: Config, root, options: DataOptions, folder: Path, keep: bool
             layout = kind.find(cfg, root, options, made := Made(folder, root, keep))
         except KeptError:
             layout = kind.find(cfg, root, options, made := Made(folder, root, aside=True))
-        cfg.val_share = made.share  # for tests of a checkpoint without the folder
+        if made.share:
+            cfg.val_share = made.share  # for tests of a checkpoint without the folder
         if layout is None:
             _reject_other(cfg, kind, root, used)
             return

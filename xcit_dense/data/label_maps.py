@@ -1,5 +1,4 @@
 """The label maps of a data set: its files, which label is which class, and which labels are ignored."""
-import os
 from pathlib import Path
 
 from mmcv.transforms import LoadAnnotations
@@ -10,7 +9,7 @@ from .._utils.processes import is_first_of_any_launcher
 from .._utils.text import counted, listed, type_name
 from .datasets import LOADERS, DataSet, datasets, dicts_in
 from .files import IGNORED, read_files, read_map
-from .folders import files_below, label_map_of, names_in_list
+from .folders import IMAGE_SUFFIXES, files_below, label_map_of, names_in_list
 from .pipelines import map_loader
 
 #: The data set of plain folders, which mmsegmentation imports by this name.
@@ -104,8 +103,9 @@ def read_own_maps(cfg: Config, anew: bool):
                           'classes; --ignore-label 0 ignores it', logger='current')
             for key, default in dict(img_suffix='.jpg', seg_map_suffix='.png').items():
                 dataset[key] = dataset.setting(key, default)
-            dataset.update(dict(type=OF_FOLDERS, image_ending=os.path.splitext(dataset['img_suffix'])[0]) if anew else
-                           dict(type='BaseSegDataset'), reduce_zero_label=False)
+            ending, dot, suffix = dataset['img_suffix'].rpartition('.')
+            dataset.update(dict(type=OF_FOLDERS, image_ending=ending) if anew and dot + suffix in IMAGE_SUFFIXES else
+                           dict(type='BaseSegDataset'), reduce_zero_label=False)  # arrays are where the config says
             for step in dicts_in(dataset.get('pipeline')):
                 step.update(dict.fromkeys({'reduce_zero_label'} & step.keys(), False))
 
