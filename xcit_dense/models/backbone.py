@@ -74,12 +74,6 @@ class XCiT(Trunk):
         self.blocks.apply(init_linear)
         self._freeze()
 
-    @property
-    def min_size(self) -> int:
-        """Smallest height and width of an image in pixels, for which the smallest map still has one cell."""
-        pooled = max(self.out_strides or (1, )) // self.arch.patch_size
-        return (max(pooled, 1) - 1) * self.arch.patch_size + 1
-
     def load_weights(self, source, prefix: str = None):
         """Load a file as ``init_cfg`` does, with `xcit_dense.weights.load_backbone`."""
         load_backbone(self, source, prefix)
@@ -88,13 +82,12 @@ class XCiT(Trunk):
         """Return the feature maps of a batch of images.
 
         Args:
-            x: Images (B, in_channels, H, W), normalised, of a floating type; any H and W from
-                `min_size` up.
+            x: Images (B, in_channels, H, W), normalised, of a floating type; any H and W.
 
         Returns:
             A tuple with one map (B, C, h, w) for each of ``out_indices``. With t = ceil(H / patch), h is
-            4t, 2t, t, floor(t/2) for patch 16 and 2t, t, floor(t/2), floor(t/4) for patch 8; without a
-            pyramid, every h is t. The same holds for w.
+            4t, 2t, t, floor(t/2) for patch 16 and 2t, t, floor(t/2), floor(t/4) for patch 8, at least 1;
+            without a pyramid, every h is t. The same holds for w.
         """
         return self.pyramid(self.token_maps(x, self.out_indices))
 

@@ -191,9 +191,8 @@ class Trunk(BaseModule):
             raise ValueError(f'XCiT was built for in_channels={self.in_channels}, got an image of shape '
                              f'{tuple(x.shape)}')
         if min(x.shape[-2:]) < self.min_size:
-            strides = f' and strides {self.out_strides}' if self._levels() else ''
-            raise ValueError(f'XCiT with patch {self.arch.patch_size}{strides} needs images of at least '
-                             f'{self.min_size} x {self.min_size}, got {x.shape[-2]} x {x.shape[-1]}')
+            raise ValueError(f'XCiT needs images of at least {self.min_size} x {self.min_size}, got {x.shape[-2]} x '
+                             f'{x.shape[-1]}')
 
 
 def check_int(name, value, low, high=None):
