@@ -32,6 +32,16 @@ def test_each_level_of_a_strip_has_a_cell(patch_size, size):
     assert torch.equal(level[..., 0, 0], tokens[..., :step, :step].amax((2, 3))) and model.min_size == 1
 
 
+@pytest.mark.parametrize('strides', ((4, 8, 16, 32), None))
+def test_maps_in_the_order_that_view_needs(strides):
+    """For heads that fail without; with the same values."""
+    some, others = build(16, out_strides=strides), build(16, out_strides=strides, channels_last=False)
+    others.load_state_dict(some.state_dict())
+    x = torch.randn(2, 3, 64, 96)
+    for a, b in zip(some.eval()(x), others.eval()(x), strict=True):
+        assert torch.equal(a, b) and not a.is_contiguous() and b.view(2, -1).shape == a.flatten(1).shape
+
+
 @pytest.mark.parametrize('patch_size', (8, 16))
 def test_levels_of_the_pyramid_are_chosen_by_stride(patch_size):
     full, some = build(patch_size).eval(), build(patch_size, out_indices=(1, 3), out_strides=(8, 32)).eval()
