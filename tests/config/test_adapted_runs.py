@@ -55,5 +55,5 @@ def test_from_a_stock_config_to_a_report_on_own_data(name, data, tmp_path):
     if finds_objects:
         assert {one['category_name'] for one in json.loads((shown / 'results.json').read_text())} <= {*CLASSES}
     else:
-        assert [*json.loads((shown / 'classes.json').read_text()).values()] == ['background', *CLASSES]
+        assert [*json.loads((shown / 'classes.json').read_text())['classes'].values()] == ['background', *CLASSES]
     assert len([*shown.glob('*.jpg')]) == 2 and (run / 'report/report.html').exists()

@@ -198,7 +198,7 @@ def test_label_maps_have_as_many_bits_as_all_classes_need(numbers, outputs, kind
     assert predictor.count == 2
 
 
-def test_tiles_without_pixels(detector, path, trained, tmp_path, call_tool):
+def test_tiles_smaller_than_the_model_takes(detector, path, trained, tmp_path, call_tool):
     with pytest.raises(ConfigError, match='--tile'):
         detector(path, tile=0)
     with pytest.raises(ConfigError, match='batch_size'):
