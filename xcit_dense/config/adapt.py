@@ -96,7 +96,13 @@ def adapt(config, arch: str = 'small_12_p16', out=None) -> str:
     else:
         base = os.path.relpath(file, Path(out).expanduser().resolve().parent) if out else str(file)
     imports = dict(imports=[*dict.fromkeys(imports)], allow_failed_imports=False)
-    names, problems = _try(dict(_base_=str(file), custom_imports=imports, model=changes), scope, inputs, config)
+    tried = dict(_base_=str(file), custom_imports=imports, model=changes)
+    names, problems = _try(tried, scope, inputs, config)
+    if problems and 'auxiliary_head' not in changes:  # the neck may pass maps on, as JPU does
+        head = _channels_of(model.get('auxiliary_head'), channels, size.embed_dims)
+        again = _try(dict(tried, model=dict(changes, auxiliary_head=head)), scope, inputs, config) if head else (0, 1)
+        if not again[1]:
+            changes['auxiliary_head'], (names, problems) = head, again
     schedule, notes = _schedule(cfg, recipe, names)
     maps = f'with strides {listed(map(str, strides))}' if fit else (
         f'all maps have the stride of the patch, {size.patch_size}, as its pyramid has no strides '
