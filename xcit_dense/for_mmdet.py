@@ -1,17 +1,24 @@
 """Modules that mmdet lacks. Import: ``custom_imports = dict(imports=['xcit_dense', 'xcit_dense.for_mmdet'])``."""
 import torch
 from mmcv.ops import batched_nms
+from mmdet.engine.optimizers import LearningRateDecayOptimizerConstructor
 from mmdet.models import DetDataPreprocessor, DetTTAModel
-from mmdet.registry import MODELS
+from mmdet.registry import MODELS, OPTIM_WRAPPER_CONSTRUCTORS
 from mmengine.structures import InstanceData
 
 from ._utils.text import counted
 from .errors import ConfigError
+from .train.hooks import RatesByDepth
 
 __all__ = ['ChannelsDetDataPreprocessor', 'MaskTTAModel']
 
 #: The dimensions of a mask (n, H, W) to flip.
 _FLIPS = dict(horizontal=(2, ), vertical=(1, ), diagonal=(1, 2))
+
+
+@OPTIM_WRAPPER_CONSTRUCTORS.register_module('LearningRateDecayOptimizerConstructor', force=True)
+class LayerDecayConstructor(RatesByDepth, LearningRateDecayOptimizerConstructor):
+    """Learning rates by layer, for XCiT too: ``paramwise_cfg=dict(decay_rate=0.8)``."""
 
 
 @MODELS.register_module()

@@ -1,14 +1,21 @@
 """Modules that mmseg lacks. Import: ``custom_imports = dict(imports=['xcit_dense', 'xcit_dense.for_mmseg'])``."""
 import torch
 from mmengine.structures import PixelData
+from mmseg.engine.optimizers import LearningRateDecayOptimizerConstructor
 from mmseg.models import EncoderDecoder, SegTTAModel
 from mmseg.models.decode_heads.decode_head import BaseDecodeHead
 from mmseg.models.losses import LovaszLoss
-from mmseg.registry import MODELS
+from mmseg.registry import MODELS, OPTIM_WRAPPER_CONSTRUCTORS
 
 from .data.image_folders import ImageFolderDataset
+from .train.hooks import RatesByDepth
 
 __all__ = ['ImageFolderDataset', 'LabelledLovaszLoss', 'LowMemoryEncoderDecoder', 'LowMemorySegTTAModel']
+
+
+@OPTIM_WRAPPER_CONSTRUCTORS.register_module('LearningRateDecayOptimizerConstructor', force=True)
+class LayerDecayConstructor(RatesByDepth, LearningRateDecayOptimizerConstructor):
+    """Learning rates by layer, for XCiT too: ``paramwise_cfg=dict(decay_rate=0.8)``."""
 
 
 @MODELS.register_module()

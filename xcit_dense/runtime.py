@@ -248,7 +248,7 @@ def _read_file(path, turn):
 def _array_of(image, turn):
     """Return a PIL image as an array; with ``turn``, rotated as its EXIF tag says."""
     if image.mode[:1] in 'IF':
-        raise ImageError(f'a PIL image of mode {image.mode} has no defined value range. Pass an array of uint8')
+        raise ImageError(f'a PIL image of mode {image.mode} has more than 8 bits. Scale it as in training, to uint8')
     image = import_module('PIL.ImageOps').exif_transpose(image) if turn else image
     return np.asarray(image.convert('RGB'))
 

@@ -128,6 +128,9 @@ def test_a_file_that_the_config_names_itself_is_meant(folder, tmp_path):
         cfg = detector(root)
         cfg.val_dataloader.dataset.ann_file = name
         cfg.val_evaluator.ann_file = str(root / name)  # another one would be the user's own, which stays
+        with fails(DataError, f'COCO annotations in .*{name}', '--train-annotations FILE'):  # where none is there
+            placed(root, folder, cfg)
+        cfg.train_dataloader.dataset.ann_file = exports.ROBOFLOW['train']
         before = cfg.copy().to_dict()
         assert placed(root, folder, cfg).to_dict() == before
     cfg = placed(root, folder, cfg, train_annotations=exports.ROBOFLOW['train'])

@@ -60,10 +60,16 @@ def test_tests_and_resumed_runs_use_the_images_that_the_training_held_out(boxes_
     root, run = exports.one_file(tmp_path / 'data', 6), tmp_path / 'run'
     run_tool('train.py', boxes_config, '--data-root', root, '--work-dir', run, '--no-pretrained', '--val-share', '0.5',
              *LONG)
-    held_out = (run / 'data/val.json').read_bytes()
-    for checkpoint in (run, run / 'epoch_1.pth'):
+    held_out, copy = (run / 'data/val.json').read_bytes(), tmp_path / 'elsewhere/copy.pth'
+    copy.parent.mkdir()
+    shutil.copy(run / 'epoch_1.pth', copy)
+    for checkpoint in (run, run / 'epoch_1.pth', copy):
         done = run_tool('test.py', boxes_config, checkpoint, '--data-root', root, '--work-dir', tmp_path / 'tested')
         assert '3 images, 9 objects' in done.stdout
+    run.rename(tmp_path / 'gone')
+    done = run_tool('test.py', boxes_config, copy, '--data-root', root, '--work-dir', tmp_path / 'moved', check=False)
+    assert done.returncode == 1 and '--val-share 0.2' in done.message and 'held out 0.5' in done.message
+    (tmp_path / 'gone').rename(run)
     done = run_tool('train.py', boxes_config, '--data-root', root, '--work-dir', tmp_path / 'on', '--resume',
                     run / 'epoch_1.pth', '--cfg-options', 'train_cfg.max_epochs=2')
     assert 'training    3 images' in done.stdout

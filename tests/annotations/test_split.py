@@ -12,7 +12,8 @@ from helpers.placing import files_in, placed, read, train_data
 from xcit_dense._utils.files import RECORD
 from xcit_dense.annotations import derived, detection_formats
 from xcit_dense.annotations.derived import Made
-from xcit_dense.annotations.types import Part
+from xcit_dense.annotations.types import DataOptions, Part
+from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError, DataError, OutputError
 
 
@@ -91,6 +92,17 @@ def test_another_share(folder, tmp_path):
     placed(root, folder, val_share=0.5)
     with pytest.raises(ConfigError, match='(?s)0.2.*0.5.*--work-dir'):
         placed(root, folder, val_share=0.2)
+
+
+@pytest.mark.parametrize('config, make', ((TINY_CONFIG, exports.yolo), (TINY_SEG_CONFIG, exports_segmentation.camvid)))
+def test_a_share_of_named_training_data_replaces_the_validation_data(config, make, tmp_path):
+    root, images = make(tmp_path / 'data'), 'images/train' if make is exports.yolo else 'train'
+    options = dict(data_root=root, work_dir=tmp_path / 'run')
+    with pytest.raises(ConfigError, match=f'{root} has validation data .*--train-images DIR'):
+        load_config(config, data=DataOptions(val_share=0.25), **options)
+    maps = None if make is exports.yolo else 'trainannot'
+    cfg = load_config(config, data=DataOptions(images, maps, val_share=0.25), **options)
+    assert next(iter(cfg.val_dataloader.dataset.data_prefix.values())) == images
 
 
 def test_what_somebody_else_wrote_stays(folder, tmp_path):

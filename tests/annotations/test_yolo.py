@@ -34,6 +34,15 @@ def one(tmp_path):
     return read
 
 
+def test_images_of_other_formats_are_named(one, tmp_path):
+    one('0 .5 .5 .5 .5')
+    for name in ('b.heic', 'c.gif'):
+        (tmp_path / 'data/images' / name).write_bytes(b'GIF89a')
+    part = read_yolo(tmp_path / 'data/data.yaml', tmp_path / 'data')['train']
+    assert part.notes == ['ignored 2 images that cannot be read: images/b.heic, images/c.gif']
+    assert [image['file_name'] for image in part.content['images']] == ['a.png']
+
+
 @pytest.mark.parametrize('polygons', (False, True))
 @pytest.mark.parametrize('form', ('ultralytics', 'roboflow', 'lists', 'bare'))
 def test_forms(form, polygons, folder, tmp_path, capfd):
@@ -177,6 +186,18 @@ def test_images_that_are_turned(folder, tmp_path):
     placed(root, folder)
     image = json.loads((folder / 'train.json').read_text())['images'][0]
     assert (image['width'], image['height']) == (20, 40)
+
+
+def test_a_box_among_polygons_is_found_by_its_line(folder, tmp_path):
+    """Where masks are read; a detector without masks takes both."""
+    root = exports.yolo(tmp_path / 'data', polygons=True)
+    label = root / 'labels/val/001.txt'
+    label.write_text(f'\n{label.read_text()}\n0 0.5 0.5 0.2 0.2\n')
+    for with_mask in (True, False):
+        reports = check_data_sets(placed(root, folder, detector(root, with_mask=with_mask)), use_cache=False)
+        found = {finding.sentence for report in reports.values() for finding in report.errors}
+        assert len(found) == with_mask
+        assert all(f'only a box, in {label}, line {len(label.read_text().splitlines())})' in said for said in found)
 
 
 def test_cvat(tmp_path):

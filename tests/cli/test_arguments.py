@@ -28,7 +28,7 @@ READ_OF_DATA = dict(data_root='d', train_images='e', train_annotations='f', val_
                     test_images='i', test_annotations='j', val_share=0.1, palette='k', ignore_label=[11, 12])
 #: Every option of each tool that is not in `LEAST`, and the value that it sets.
 OPTIONS = dict(
-    adapt=('--arch nano_12_p8 --out o', dict(arch='nano_12_p8', out='o')),
+    adapt=('--arch nano_12_p8 --out o --data-root d', dict(arch='nano_12_p8', out='o', data_root='d')),
     attention=('--show components --block 4 12 --size 384 --config c --overwrite',
                dict(show='components', block=[4, 12], size=384, config='c', overwrite=True)),
     benchmark=('--sizes nano_12 tiny_12 --patches 16 --images 64x96 128x64 --batch 3 --dtype float32 float16 --modes '

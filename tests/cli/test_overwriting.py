@@ -81,6 +81,37 @@ def test_pictures_of_a_test_overwrite_nothing(task, trained, trained_segmentor, 
     assert len(tree(images)) == 4 and not set(tree(images).values()) & set(before.values())
 
 
+#: By output: a command that would write it over something that it reads.
+OVER_INPUTS = dict(
+    config='train WORK/mine.py --data-root DATA --suggest WORK/mine.py',
+    base='train WORK/mine.py --data-root DATA --suggest WORK/base.py',
+    linked_base='train WORK/mine.py --data-root DATA --suggest WORK/link.py',
+    measured_config='measure WORK/mine.py --data-root DATA --out WORK/base.py',
+    measured_data='measure WORK/mine.py --data-root DATA --out DATA/annotations/instances_train2017.json',
+    image='classify WORK/own.pth DATA/val2017/000000000001.jpg --size 32 --out DATA/val2017/000000000001.jpg',
+    checkpoint='classify WORK/own.pth DATA/val2017/000000000001.jpg --size 32 --out WORK/own.pth',
+    images='test WORK/mine.py DETECTOR --data-root DATA --show-dir DATA/val2017')
+
+
+@pytest.mark.parametrize('what', OVER_INPUTS)
+def test_what_a_command_reads_is_not_even_overwritten_with_overwrite(what, trained, classifier, demo_data, tmp_path):
+    data, words = tmp_path / 'data', dict(DETECTOR=trained[0], DATA=tmp_path / 'data', WORK=tmp_path)
+    shutil.copytree(demo_data, data)
+    (tmp_path / 'base.py').write_text(f"_base_ = '{TINY_CONFIG}'\n")
+    (tmp_path / 'mine.py').write_text("_base_ = './base.py'\n")
+    (tmp_path / 'link.py').symlink_to('base.py')
+    shutil.copy(classifier, tmp_path)
+    before = tree(tmp_path)
+    tool, *arguments = OVER_INPUTS[what].split()
+    for word, path in words.items():
+        arguments = [argument.replace(word, str(path)) for argument in arguments]
+    for options in ([], ['--overwrite']):
+        done = run_tool(f'{tool}.py', *arguments, *options, cwd=tmp_path, check=False)
+        assert done.returncode == 1 and 'this command reads' in done.message and '--overwrite' not in done.message
+        after = tree(tmp_path)
+        assert {name: after[name] for name in before} == before
+
+
 def test_pictures_that_a_failed_test_did_not_draw_are_nobodys(trained, demo_data, tmp_path):
     data = tmp_path / 'data'
     shutil.copytree(demo_data, data)

@@ -68,6 +68,20 @@ def test_a_list_of_files(predict, images, tmp_path):
         f'lists/deep/{NAMES[0]}', 'here.jpg', f'lists/deep/{NAMES[1]}'}
 
 
+@pytest.mark.parametrize('source, words', (
+    ('https://example.com/a.mp4', 'Download what is at an address'), ('0', 'record a camera'), ('none', '/none\n')))
+def test_what_is_no_file_says_what_is_wanted(source, words, predict):
+    done = predict(source, check=False)
+    assert done.returncode and 'there is no image or folder' in done.stdout and words in done.stdout
+
+
+def test_images_of_other_formats_are_counted(predict, images, tmp_path):
+    shutil.copytree(images, tmp_path / 'in')
+    for name in ('a.HEIC', 'b.heic', 'c.avif', 'notes.doc'):
+        (tmp_path / 'in' / name).touch()
+    assert 'skipped 3 images of formats that are not read (2 .heic, 1 .avif): convert' in predict('in').stdout
+
+
 @pytest.mark.parametrize('name, words', ((NAMES[0], '1 picture and'), (None, 'no image')))
 def test_videos_in_a_folder_are_told_of(name, words, predict, images, tmp_path):
     (tmp_path / 'in/deep').mkdir(parents=True)

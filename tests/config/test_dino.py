@@ -4,6 +4,7 @@ import pytest
 from mmengine.config import Config
 from PIL import Image
 
+from benchmarks.short_training import cut_data
 from xcit_dense.config import check
 from xcit_dense.config.check import check_config, check_hooks, check_schedule
 from xcit_dense.config.fit.fitting import suggest
@@ -14,7 +15,6 @@ from xcit_dense.config.testing import check_labelled
 from xcit_dense.data.classes import take_classes
 from xcit_dense.data.unlabelled import UnlabelledImages
 from xcit_dense.errors import ConfigError, DataError
-from xcit_dense.report.measure import cut_data
 
 FULL, SMALL = 'xcit_s12_p16_dino', 'xcit_n12_p16_dino_small'
 #: The step that makes the views, in a dotted key.

@@ -33,6 +33,12 @@ def test_configs_are_found_by_path_and_name(tmp_path, monkeypatch):
     assert 'Pretrained' not in repr(get_config(name, pretrained=False).model)
 
 
+def test_a_work_dir_is_no_config(tmp_path):
+    (tmp_path / 'mine.py').touch()
+    with pytest.raises(ConfigError, match=f'is a folder.* train {tmp_path}/mine.py --work-dir {tmp_path} --resume$'):
+        find_config(tmp_path)
+
+
 def test_own_configs_inherit_by_package(tmp_path):
     """With and without .py, from a part in a subfolder, and beside a config of a framework."""
     own = tmp_path / 'mine.py'

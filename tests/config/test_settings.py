@@ -5,7 +5,7 @@ import pytest
 from mmengine.config import Config
 from torch.utils.data import DataLoader
 
-from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.paths import SMALL_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.recipes import LOADABLE
 from helpers.refusals import stock
 from helpers.runs import At, assert_same_run, make_config, terminate, train
@@ -14,6 +14,7 @@ from xcit_dense.config import image_size
 from xcit_dense.config import settings as module
 from xcit_dense.config.check.keys import differences
 from xcit_dense.config.loading import load_config, read_config
+from xcit_dense.config.own import ACCUMULATED
 from xcit_dense.config.settings import Settings, apply_settings
 from xcit_dense.errors import ConfigError, Stopped
 
@@ -129,6 +130,16 @@ def test_a_rate_is_scaled_by_nobody_or_once(said):
         apply_settings(cfg, Settings(batch_size=8, **settings), given)
         assert cfg.optim_wrapper.optimizer.lr == 1e-4
         assert cfg.auto_scale_lr.enable == ('lr' not in settings)
+
+
+def test_accumulated_batches_are_one_for_the_rate(own):
+    """Two images four times are the eight of the recipe. A file with a batch or a rate has them for its own steps."""
+    steps, batch = 'optim_wrapper = dict(accumulative_counts=4)', 'train_dataloader = dict(batch_size=2)'
+    for text, given, size, factor in (('', {ACCUMULATED: 4}, 2, 1), (steps, {}, 2, 1), (steps, {}, 8, 4),
+                                      ('', {ACCUMULATED: 4}, 8, 4), (f'{steps}\n{batch}', {}, 4, 2)):
+        before = load_config(own(text, SMALL_CONFIG))
+        cfg = load_config(own(text, SMALL_CONFIG), cfg_options=given, settings=Settings(batch_size=size))
+        assert cfg.optim_wrapper.optimizer.lr == pytest.approx(factor * before.optim_wrapper.optimizer.lr), (text, size)
 
 
 def test_loaders_without_workers_have_none_of_their_settings(own):

@@ -6,7 +6,7 @@ from helpers.paths import TINY_CONFIG, TINY_DINO_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.length import set_length, set_val_interval
 from xcit_dense.config.loading import load_config, read_config
 from xcit_dense.config.settings import Settings
-from xcit_dense.errors import ConfigError
+from xcit_dense.errors import ConfigError, DataError
 
 
 def config(schedulers, hooks=(), **loop):
@@ -130,11 +130,15 @@ def test_the_length_of_an_epoch(demo_data, tmp_path):
     assert cfg.train_cfg.max_iters == 30
     cfg, elsewhere = load_config(TINY_CONFIG, data_root=str(demo_data)), load_config(TINY_CONFIG)
     inner = cfg.train_dataloader.dataset
-    for dataset in (dict(type='RepeatDataset', times=2, dataset=inner), dict(inner, indices=4),
-                    elsewhere.train_dataloader.dataset):
+    for dataset in (dict(type='ClassBalancedDataset', oversample_thr=1., dataset=inner), dict(inner, indices=4)):
         cfg.train_dataloader.dataset = dataset
         with pytest.raises(ConfigError, match='--iterations: this config counts epochs.*Use --epochs N$'):
             set_length(cfg, 30, 'iterations')
+    cfg.train_dataloader.dataset = dict(type='RepeatDataset', times=2, dataset=inner)  # 3 iterations each
+    set_length(cfg, 30, 'iterations')
+    assert cfg.train_cfg.max_epochs == 5
+    with pytest.raises(DataError, match='Set --data-root DIR'):  # that is what is missing
+        set_length(elsewhere, 30, 'iterations')
 
 
 def test_an_epoch_of_images_without_labels_has_neither_label_maps_nor_images_for_validation(demo_data):

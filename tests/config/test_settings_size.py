@@ -2,8 +2,9 @@
 import pytest
 from mmengine.config import Config
 
-from xcit_dense.config.image_size import box_of, compare_test_size, set_image_size, test_size_of
-from xcit_dense.config.loading import read_config
+from xcit_dense.config.fit.fitting import use_fit
+from xcit_dense.config.image_size import box_of, set_image_size, test_size_of
+from xcit_dense.config.loading import load_config, read_config
 from xcit_dense.config.testing import find_resolution, set_test_size
 from xcit_dense.errors import ConfigError
 
@@ -110,17 +111,21 @@ def test_preprocessors_windows_wrapped_data_sets_and_switched_pipelines():
     assert cfg.custom_hooks[0].switch_pipeline[0].scale == steps_of(cfg)[0].img_scale == (400, 400)
 
 
-def test_a_checkpoint_of_another_size_is_told(capsys):
+def test_a_checkpoint_of_another_size_is_told_and_used(own, capsys):
     cfg, other = read_config('semfpn_xcit_n12_p16_small'), read_config('semfpn_xcit_n12_p16_small')
     set_image_size(other, 256)
     checkpoint = dict(meta=dict(cfg=other.pretty_text))
-    compare_test_size(other, checkpoint, 'run')
-    compare_test_size(cfg, None, 'run')
-    compare_test_size(cfg, dict(meta=dict(cfg='what is this')), 'run')
-    assert not capsys.readouterr().out
-    compare_test_size(cfg, checkpoint, 'run')
-    said = capsys.readouterr().out
-    assert 'run' in said and '--image-size 256' in said and '192' in said
+    use_fit(other, checkpoint, source='run')
+    use_fit(cfg, None, source='run')
+    use_fit(cfg, dict(meta=dict(cfg='what is this')), source='run')
+    use_fit(cfg, checkpoint, ['--image-size'], source='run')
+    assert not capsys.readouterr().out and box_of(cfg) == (192, 192)
+    mine = load_config(own('_base_.test_dataloader.dataset.pipeline[1].scale = (192, 192)', cfg.filename))
+    for each, size in ((mine, 192), (cfg, 256)):
+        use_fit(each, checkpoint, source='run')
+        said = capsys.readouterr().out
+        assert 'run was trained with --image-size 256' in said and '192' in said and box_of(each) == (size, size)
+        assert ('Use --image-size 256' in said) == (each is mine)
 
 
 def data(scale=80, crop_size=64, **resize):

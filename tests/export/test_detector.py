@@ -72,6 +72,8 @@ ANCHORS = 'model.rpn_head.anchor_generator.'
     ('small', {f'{HEAD}bbox_head.num_classes': 1, f'{HEAD}mask_head.num_classes': 1}),
     ('retinanet', {'model.bbox_head.num_classes': 1}),
     ('small', {f'{HEAD}bbox_head.reg_class_agnostic': True, f'{HEAD}mask_head.class_agnostic': True}),
+    ('small', {f'{RCNN}nms.class_agnostic': True, f'{RPN}nms.class_agnostic': True}),
+    ('cascade', {f'{RCNN}nms.class_agnostic': True}), ('retinanet', {'model.test_cfg.nms.class_agnostic': True}),
     ('small', {'model.rpn_head.loss_cls.use_sigmoid': False}),
     ('small', {'model.neck.num_outs': 2, f'{ANCHORS}strides': [8, 16]}),
     ('small', {'model.neck.num_outs': 5, f'{ANCHORS}strides': [8, 16, 32, 64, 128]}),

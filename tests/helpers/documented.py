@@ -76,7 +76,8 @@ def read_command(words):
 
 def module_of(tool):
     """The module that has the options of a tool."""
-    return import_module('benchmarks.tool' if tool == 'benchmark' else f'xcit_dense.cli.{tool}')
+    of_repository = dict(benchmark='benchmarks.tool', measure='benchmarks.measure')
+    return import_module(of_repository.get(tool, f'xcit_dense.cli.{tool}'))
 
 
 def parse(tool, words):

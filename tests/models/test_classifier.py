@@ -1,11 +1,12 @@
 """The classifier against the authors' release, timm's and mmpretrain's, and in all the forms that it runs in."""
 import copy
 import re
+from importlib import import_module
 
 import pytest
 import torch
 import torch.nn.functional as F
-from mmengine.registry import DefaultScope
+from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, DefaultScope
 from safetensors.torch import load_file
 from torch import nn
 from torch.fx import symbolic_trace
@@ -15,7 +16,8 @@ from helpers.forms import assert_close, assert_gradients, assert_same
 from helpers.models import randomise, relative_error, save
 from helpers.paths import ROOT
 from helpers.touches import Doubled, Marked, buffer_for_bias, hooks, method, of_class, replaced
-from xcit_dense import XCiTClassifier, arch_names, attention_maps, get_arch, set_fast
+from xcit_dense import XCiT, XCiTClassifier, arch_names, attention_maps, get_arch, set_fast
+from xcit_dense.errors import ConfigError
 from xcit_dense.models.class_attention import ClassAttention
 from xcit_dense.models.class_block import ClassAttentionBlock
 from xcit_dense.models.trunk import fuse_backbones
@@ -25,6 +27,46 @@ TOLERANCE = 5e-6
 ARCH = dict(embed_dims=32, depth=2, num_heads=4)
 #: Patch size and tokens_norm of the golden files.
 GOLDEN = ((16, True), (8, False))
+
+
+def test_rates_by_layer_of_mmpretrain():
+    from mmpretrain.engine.optimizers import LearningRateDecayOptimWrapperConstructor
+    from mmpretrain.models import ImageClassifier
+    DefaultScope.get_instance('rates', scope_name='mmpretrain')
+    model = ImageClassifier(dict(type='XCiTClassifier', arch=ARCH, num_classes=5, norm_cfg=dict(type='BN')),
+                            head=dict(type='LinearClsHead', num_classes=2, in_channels=5))
+    constructor = LearningRateDecayOptimWrapperConstructor(dict(optimizer=dict(type='AdamW', lr=1., weight_decay=0.1)),
+                                                           dict(layer_decay_rate=0.5))
+    rates = {group['param_name']: group['lr'] for group in constructor(model).optimizer.param_groups}
+    assert rates.keys() == dict(model.named_parameters()).keys()
+    for start, rate in (('patch_embed.', 1 / 32), ('pos_embeder.', 1 / 32), ('blocks.0.', 1 / 16), ('blocks.1.', 1 / 8),
+                        ('cls_attn_blocks.0.', 1 / 4), ('cls_attn_blocks.1.', 1 / 2), ('cls_token', 1), ('norm.', 1)):
+        assert {rate} == {found for name, found in rates.items() if name.startswith(f'backbone.{start}')}, start
+    assert rates['head.fc.weight'] == 1
+    assert XCiT(arch='nano_12_p16').get_layer_depth('backbone.blocks.11.gamma1', 'backbone.') == (12, 14)
+
+
+@pytest.mark.parametrize('scope', ('mmdet', 'mmseg'))
+def test_rates_by_layer_of_the_dense_frameworks(scope):
+    import_module(f'xcit_dense.for_{scope}')
+
+    def groups_of(**rules):
+        constructor = OPTIM_WRAPPER_CONSTRUCTORS.build(dict(
+            type=f'{scope}.LearningRateDecayOptimizerConstructor', paramwise_cfg=dict(decay_rate=0.5, **rules),
+            optim_wrapper_cfg=dict(optimizer=dict(type='AdamW', lr=1., weight_decay=0.1))))
+        return {group['param_names'][0]: group for group in constructor(model).optimizer.param_groups}
+
+    backbone = XCiT(ARCH, norm_cfg=dict(type='BN'), out_indices=[1], out_strides=[8], frozen_stages=0)
+    model = nn.Module()
+    model.backbone, model.head = backbone, nn.Linear(2, 2)
+    groups = groups_of(num_layers=2)
+    assert groups.keys() == {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    for name, rate, decay in (('backbone.blocks.0.mlp.fc1.weight', 1 / 4, 0.1), ('backbone.blocks.1.gamma1', 1 / 2, 0.),
+                              ('head.weight', 1, 0.1), ('head.bias', 1, 0.)):
+        assert groups[name]['lr'] == rate and groups[name]['weight_decay'] == decay
+    for wrong in (dict(num_layers=7), dict(decay_type='stage_wise')):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            groups_of(**wrong)
 
 
 def build(patch_size=16, tokens_norm=True, num_classes=5, **options):

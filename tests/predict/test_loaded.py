@@ -185,7 +185,7 @@ def test_short_words_for_all(detector, segmentor, path):
     (np.zeros((4, 4, 4), np.uint8), r'\(H, W, 3\).*\(4, 4, 4\)'), (np.zeros((4, 4, 3)), 'uint8.*255'),
     (np.zeros((4, 4, 3), np.int64), 'uint8'), (np.zeros(4, np.uint8), 'uint8'), (np.zeros((0, 4, 3), np.uint8), '0, 4'),
     (np.zeros((3, 8, 9), np.uint8), r'\(H, W, 3\).*\(3, 8, 9\)'), (np.zeros((2, 4, 4, 3), np.uint8), 'a list of them'),
-    (Image.new('F', (4, 4)), 'uint8'), (Image.new('I;16', (4, 4)), 'uint8'), (torch.zeros(3, 4, 4), 'Tensor'),
+    (Image.new('F', (4, 4)), 'uint8'), (Image.new('I;16', (4, 4)), 'LoadImageChan'), (torch.zeros(3, 4, 4), 'Tensor'),
     ((path for path in 'ab'), 'list or tuple.*generator'), (None, 'NoneType'), (b'GIF', 'bytes'), (['a.jpg'], r'list')))
 def test_what_is_no_image(image, words, detector):
     with pytest.raises(DataError, match=words):

@@ -1,6 +1,7 @@
 """Images for predictions are read as the config reads its test data."""
 import json
 import struct
+import warnings
 import zlib
 
 import cv2
@@ -44,6 +45,22 @@ def test_files_and_arrays_are_what_the_loader_of_the_config_gives(options, photo
     for got, by_loader in ((loaded, wanted), (reader.load_array(array), reader.load(plain))):
         assert np.array_equal(got['img'], by_loader['img']) and got['img'].dtype == by_loader['img'].dtype
         assert got['img_shape'] == by_loader['img_shape'] and got['ori_shape'] == by_loader['ori_shape']
+
+
+@pytest.mark.parametrize('highest, color_type, warned', (
+    (4095, 'color', True), (65535, 'color', False), (4095, 'unchanged', False)))
+def test_images_that_lose_most_of_their_values_are_warned_of(highest, color_type, warned, tmp_path):
+    cv2.imwrite(str(tmp_path / 'a.png'), np.full((4, 4), highest, np.uint16))
+    step = dict(type='LoadImageFromFile', color_type=color_type)
+    with warnings.catch_warnings(record=True) as found:
+        ImageReader(dict(pipeline=[step])).read(tmp_path / 'a.png')
+    assert ['16-bit' in str(warning.message) for warning in found] == [True] * warned
+
+
+def test_pil_images_of_16_bits_are_read_with_all_channels():
+    image = Image.fromarray(np.array([[1, 4095]], np.uint16))
+    loaded = ImageReader(dict(pipeline=[dict(type='LoadImageChannels', channels=1)])).open(image)
+    assert loaded['img'].tolist() == [[[1], [4095]]]
 
 
 class Before(BaseTransform):

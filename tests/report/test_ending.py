@@ -112,6 +112,16 @@ def test_without_validation_the_end_is_short(tmp_path):
         'trained  10 iterations', 'last     iter_10.pth', f'curves   {tmp_path}/curves.png', 'it does not fit']
 
 
+def test_the_best_that_the_resumed_run_left_elsewhere_has_its_path(tmp_path):
+    """Only of one in the work dir is the name enough."""
+    infos = dict(of_validations=[[5, 40.]], best_ckpt=str(tmp_path / 'before/best_iter_5.pth'))
+    (tmp_path / 'run').mkdir()
+    runner = runner_of(read_config('xcit_n12_p8_imagenet'), tmp_path / 'run', infos)
+    assert f'at iteration 5: {tmp_path}/before/best_iter_5.pth\n' in EndingHook().describe_end(runner)
+    (tmp_path / 'run/best_iter_5.pth').touch()
+    assert 'at iteration 5: best_iter_5.pth\n' in EndingHook().describe_end(runner)
+
+
 def test_a_classifier_classifies_next_and_what_is_not_kept_is_said(tmp_path):
     cfg = read_config('xcit_n12_p8_imagenet')
     runner = runner_of(cfg, tmp_path, dict(of_validations=[[5, 40.], [10, 30.]], last_ckpt='a/iter_10.pth'))

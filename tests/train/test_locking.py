@@ -42,6 +42,20 @@ def test_a_locked_folder(tmp_path):
         lock_work_dir(tmp_path / 'file/run')
 
 
+def test_what_a_killed_measurement_left_goes_at_the_next_start(tmp_path):
+    for name in ('.measured_5bq8ev6y/.running', '.measured_5bq8ev6y/measured.pth', '.measured_my_notes/a.txt'):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / '.running').touch()
+    with open(tmp_path / '.running') as other:  # of a process that measures
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(ConfigError, match='another training'):
+            check_work_dir(Config(dict(work_dir=str(tmp_path))))
+        assert (tmp_path / '.measured_5bq8ev6y').exists()
+    check_work_dir(Config(dict(work_dir=str(tmp_path))))
+    assert {path.name for path in tmp_path.iterdir()} == {'.running', '.measured_my_notes'}
+
+
 def test_a_worker_that_outlives_its_run_locks_nobody_out(tmp_path):
     context = multiprocessing.get_context('fork')
     runs, ends = context.Event(), context.Event()

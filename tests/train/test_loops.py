@@ -1,5 +1,9 @@
 """The training loops: what is due; their random numbers; bad losses, too little memory and wrong options are told."""
+import multiprocessing
+import os
 import signal
+import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +13,7 @@ from mmengine.hooks import Hook
 from helpers.models import assert_equal
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.rank_dump import PoisonHook
-from helpers.runs import NO_VALIDATION, SOURCES, At, disturb, draw, make_config, stop_after, train
+from helpers.runs import NO_VALIDATION, SOURCES, At, disturb, draw, make_config, short_config, stop_after, train
 from xcit_dense.data.batches import files_of
 from xcit_dense.errors import ConfigError, DataError, LossError, OutOfMemory
 from xcit_dense.train import DenseCheckpointHook, build_runner, loops
@@ -79,6 +83,36 @@ def test_a_loss_that_is_no_number_stops_the_run(demo_data, tmp_path):
 
 def handlers():
     return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+
+def sleep_until_ended(folder):
+    (folder / f'asleep_{os.getpid()}').touch()
+    time.sleep(600)
+
+
+def test_children_of_a_run_can_be_ended(demo_data, tmp_path):
+    """Such as the pool of a metric, which waits for them; also just started, and where Ctrl-C reached them too."""
+    codes = []
+
+    def end_children(_):
+        pool = multiprocessing.get_context('fork').Pool(2)
+        workers = list(pool._pool)
+        timer = threading.Timer(20, lambda: [worker.kill() for worker in workers])  # a failed test must end too
+        timer.start()
+        pool.map_async(sleep_until_ended, [tmp_path] * 2, chunksize=1)
+        while len(list(tmp_path.glob('asleep_*'))) < 2:
+            time.sleep(0.01)
+        os.kill(workers[0].pid, signal.SIGINT)
+        pool.terminate()
+        timer.cancel()
+        codes.extend(worker.exitcode for worker in workers)
+        for _ in range(5):
+            pid = os.fork() or time.sleep(5) or os._exit(0)
+            os.kill(pid, signal.SIGTERM)
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+    train(short_config(demo_data, tmp_path, iterations=1), At(1, end_children))
+    assert codes == [-signal.SIGTERM] * 7
 
 
 def test_such_batches_can_be_skipped(demo_data, tmp_path):

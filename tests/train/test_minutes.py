@@ -11,6 +11,7 @@ from xcit_dense.config.length import set_length
 from xcit_dense.errors import ConfigError, Stopped
 from xcit_dense.report.curves import read_curves
 from xcit_dense.train import minutes
+from xcit_dense.train.work_dirs import lock_work_dir
 from xcit_dense.weights import read_checkpoint
 
 
@@ -49,7 +50,7 @@ def test_what_is_too_short_or_said_twice(demo_data, tmp_path, monkeypatch):
     cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
     with pytest.raises(ConfigError, match=r'0\.01 is too short: .* s a save, .* 20 iterations .* --minutes \d+\.\d'):
         minutes.set_minutes(cfg, 0.01, time.monotonic())
-    assert 'timed' not in cfg and cfg.train_cfg.max_epochs == 2 and not [*tmp_path.iterdir()]
+    assert 'timed' not in cfg and cfg.train_cfg.max_epochs == 2 and [*tmp_path.iterdir()] == [tmp_path / '.running']
     with pytest.raises(ConfigError, match='train_cfg.max_epochs: set by --cfg-options and by --minutes 5'):
         minutes.set_minutes(cfg, 5, 0., ['train_cfg.max_epochs'])
     del cfg.train_cfg.max_epochs
@@ -100,7 +101,12 @@ def test_what_takes_long_is_measured_less():
 
 
 def test_a_signal_while_it_is_measured(demo_data, tmp_path, monkeypatch):
-    monkeypatch.setattr(minutes._Watch, 'after_train_iter', lambda self, runner, *_, **__: terminate(runner))
+    def stop(self, runner, *_, **__):
+        with pytest.raises(ConfigError, match='another training'):  # it would delete what is measured
+            lock_work_dir(tmp_path)
+        terminate(runner)
+
+    monkeypatch.setattr(minutes._Watch, 'after_train_iter', stop)
     with pytest.raises(Stopped, match='before the training began.*nothing was saved'):
         minutes.set_minutes(make_config(TINY_SEG_CONFIG, demo_data, tmp_path), 5, time.monotonic())
 

@@ -67,7 +67,8 @@ def test_rates_of_one_are_scaled_where_parts_have_the_rate_0(backbone, demo_data
     runner = build_runner(cfg)
     wrapper = runner.build_optim_wrapper(cfg.optim_wrapper)
     rate = cfg.optim_wrapper.optimizer.lr
-    for enabled, scale in ((False, 1), (True, 1 / 4)):
+    for enabled, scale, steps in ((False, 1, 4), (True, 1 / 4, 1), (True, 1 / 4, 4)):  # each in addition
+        wrapper._accumulative_counts = steps
         runner.scale_lr(wrapper, dict(enable=enabled, base_batch_size=8))
         rates = sorted({group['lr'] for group in wrapper.optimizer.param_groups})
         assert rates == pytest.approx(sorted({rate * scale * backbone, rate * scale}))

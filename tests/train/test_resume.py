@@ -216,8 +216,10 @@ def test_resume_with_other_classes_or_options_is_said(demo_data, tmp_path, capfd
     other = copy.deepcopy(cfg)
     classes = other.train_dataloader.dataset.metainfo['classes']
     other.train_dataloader.dataset.metainfo['classes'] = (classes[1], classes[0], *classes[2:])
-    with pytest.raises(DataError, match='has the classes .* this run'):
+    published = (tmp_path / TINY_SEG_CONFIG.name).read_text()
+    with pytest.raises(DataError, match='has the classes .* this run.*--init-from .*iter_3.pth and another --work-dir'):
         train(other, resume=True)
+    assert (tmp_path / TINY_SEG_CONFIG.name).read_text() == published  # a refused run changes nothing
     capfd.readouterr()
     train(cfg, resume=True)
     assert 'settings that differ' not in ''.join(capfd.readouterr())
@@ -227,7 +229,7 @@ def test_resume_with_other_classes_or_options_is_said(demo_data, tmp_path, capfd
     # the checkpoint has its own
     cfg.optim_wrapper.optimizer.lr, cfg.param_scheduler[1].end = 0.5, 9
     with pytest.raises(ConfigError, match=r'have no effect:\n  optim_wrapper.optimizer.lr: 0.002 -> 0.5\n'
-                                          r'  param_scheduler.1.end: \d+ -> 9\n.*load_from=.*iter_5.pth'):
+                                          r'  param_scheduler.1.end: \d+ -> 9\n.*--init-from .*iter_5.pth'):
         train(cfg, resume=True)
 
 

@@ -242,6 +242,16 @@ def test_the_best_checkpoint_goes_after_the_better_one_is_there(demo_data, tmp_p
     assert calls == [*written[0], ('fsync', '.'), *written[1], ('unlink', first)]  # each validation is noted
 
 
+def test_where_nothing_was_learned_the_last_is_the_best(demo_data, tmp_path, capsys):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{
+        'train_cfg.val_interval': 1, 'train_cfg.max_iters': 3,
+        'default_hooks.checkpoint': dict(interval=10, save_last=False, save_best='mIoU', rule='greater')})
+    train(cfg, Metrics(0., 0., 0.))
+    assert [path.name for path in tmp_path.glob('best_*')] == ['best_mIoU_iter_3.pth']
+    assert 'best     mIoU 0 at iteration 3: best_mIoU_iter_3.pth' in capsys.readouterr().out
+    assert DenseCheckpointHook(save_best='mIoU', rule='less').is_better_than['mIoU'](0., 0.) is False
+
+
 def test_where_nothing_was_found_the_best_stays():
     """Mmdet then returns no metric for COCO."""
     DenseCheckpointHook(save_best='coco/bbox_mAP').save_best_of(None, {'val/loss': 1.})

@@ -86,7 +86,7 @@ def test_parameters_batch_and_learning_rate(started):
     assert tells(block['parameters'], f'{total:,}:', f' {count:,} trained', f' {count - plain:,} of them with',
                  f' {plain:,} without', f' {total - count:,} frozen')
     assert tells(block['batch'], '6 images', '2 per process x 1 process x 3 accumulated')
-    assert tells(block['learning rate'], '5e-05 to 0.0005 ', 'scaled by 0.25', '2 images', 'for 8')
+    assert tells(block['learning rate'], '0.00015 to 0.0015', 'scaled by 0.75', '6 images', 'for 8')
     assert 'not scaled' not in block['learning rate']
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from mmengine.logging import HistoryBuffer
+from mmengine.runner import load_checkpoint
 from safetensors import torch as safetensors_torch
 
 from helpers.models import Bomb, assert_equal, dense_state, save
@@ -195,6 +196,21 @@ def test_arrays_and_log_buffers_come_back(tmp_path):
     assert read_checkpoint(tmp_path / 'again.pth')['buffer'].current() == 5.
 
 
+@pytest.mark.parametrize('own', ((), (np.ndarray, HistoryBuffer), (np.dtype, np.zeros(0).__reduce__()[0])))
+def test_torch_alone_reads_what_a_run_of_mmengine_wrote(tmp_path, own):
+    """As inferencers of the frameworks do; with whatever a program allows itself, and nothing that could run code."""
+    path, buffer = tmp_path / 'a.pth', HistoryBuffer([1., 2.], [1, 1])
+    torch.save(dict(buffer=buffer, array=np.arange(3), number=np.float32(2), state_dict=dict(a=torch.ones(1))), path)
+    with torch.serialization.safe_globals(own):
+        read = load_checkpoint(torch.nn.Module(), str(path), map_location='cpu')
+        assert read['buffer'].mean(2) == 1.5 and read['array'].tolist() == [0, 1, 2] and read['number'] == 2
+        for name in set(REFUSED) - {'object', 'fields'} if not own else ():
+            write_torch({'x': REFUSED[name][0]}, path)
+            with pytest.raises((pickle.UnpicklingError, ValueError)):
+                torch.load(path)
+    assert not (tmp_path / 'trace').exists()
+
+
 def test_newest_checkpoint(tmp_path):
     """The newest intact one is read; a run continues from one with its optimizer, which the best do not have."""
     with rejects('no checkpoint in'):
@@ -233,7 +249,7 @@ def test_the_best_checkpoint_of_a_work_dir_is_taken_and_named(tmp_path, capsys):
             (Notes('a', [newest.name], [best.name], 9), best, 'best of 9 validations: best_mIoU_epoch_8.pth'),
             (Notes('a', [newest.name], ['gone.pth', best.name]), best, 'best: best_mIoU_epoch_8.pth'),
             (Notes('a', [newest.name], ['gone.pth']), newest, 'newest, as gone.pth is missing or damaged: epoch_9.pth'),
-            (Notes('a', [newest.name]), newest, 'newest, as no best one was kept: epoch_9.pth')):
+            (Notes('a', [newest.name]), newest, 'newest, as this folder has no best one: epoch_9.pth')):
         write_notes(tmp_path, notes)
         capsys.readouterr()
         assert fetch(str(tmp_path)) == wanted

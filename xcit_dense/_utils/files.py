@@ -11,6 +11,8 @@ from .text import counted, listed
 
 #: A file in every folder that a tool writes into. By tool, it lists the files that the tool wrote, with their stamps.
 RECORD = '.made_by_xcit_dense.json'
+#: The files that this command reads, by their real paths.
+_INPUTS = set()
 
 
 def folder_of(what: str) -> Path:
@@ -44,6 +46,18 @@ def _flush(path):
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def note_inputs(*paths):
+    """Note files that this command reads, and that `check_no_input` protects."""
+    _INPUTS.update(map(os.path.realpath, paths))
+
+
+def check_no_input(*paths):
+    """Raise `OutputError` if a path to write is a file that this command reads, also through a link."""
+    for path in paths:
+        if os.path.realpath(path) in _INPUTS:
+            raise OutputError(f'cannot write {path}: this command reads it. Choose another output path.')
 
 
 def hash_of(path) -> str:
@@ -124,6 +138,7 @@ class OwnFiles:
         if self._own is None:
             self._own = self.names()
         others = [name for name in names if name not in self._own and os.path.lexists(self.folder / name)]
+        check_no_input(*(self.folder / name for name in others))
         if others and not self.overwrite:
             fix = 'Choose another output path' + ('.' if self.overwrite is None else ', or replace with --overwrite.')
             raise OutputError(f'{self.tool} would overwrite {counted(len(others), "files")} in {self.folder} that it '

@@ -2,7 +2,10 @@
 import ctypes
 import gc
 import os
+import signal
+import threading
 from contextlib import suppress
+from functools import cache
 from weakref import WeakSet
 
 import torch
@@ -12,6 +15,8 @@ from ..errors import XCiTDenseError
 
 #: By launcher, the environment variable that holds the rank of this process.
 _RANKS = dict(pytorch='RANK', slurm='SLURM_PROCID', mpi='OMPI_COMM_WORLD_RANK')
+#: Signals that stop a run once its iteration is done.
+STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM}
 #: The iterators of data loaders that started workers, and the workers, which may outlive them.
 _STARTED, _WORKERS = WeakSet(), WeakSet()
 
@@ -81,3 +86,24 @@ def end_workers():
         iterator._shutdown_workers()
     for worker in _WORKERS:
         worker.kill()
+
+
+@cache
+def release_children():
+    """Let forked children end on SIGTERM, even if the package has a handler for it here, which they would inherit.
+
+    Ctrl-C reaches them too: they leave it to the run, which may need their results to finish its iteration.
+    """
+    kept = threading.local()
+
+    def before():  # a signal to a child that has just begun must wait: Python forgets those that came before the fork
+        kept.mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+
+    def after(actions=()):
+        for number, action in actions:
+            if str(getattr(signal.getsignal(number), '__module__', '')).startswith('xcit_dense'):
+                signal.signal(number, action)
+        signal.pthread_sigmask(signal.SIG_SETMASK, kept.mask)
+
+    in_child = ((signal.SIGINT, signal.SIG_IGN), (signal.SIGTERM, signal.SIG_DFL))
+    os.register_at_fork(before=before, after_in_parent=after, after_in_child=lambda: after(in_child))

@@ -3,13 +3,16 @@ import hashlib
 import json
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from .._utils.files import RECORD, OwnFiles, atomic_write
 from .._utils.text import counted
 from ..data.files import read_json
-from ..errors import ConfigError, DataError, OutputError
-from ..weights.files import checkpoints_in
+from ..errors import ConfigError, DataError, OutputError, XCiTDenseError
+from ..weights.contents import config_of_checkpoint, run_of
+from ..weights.files import checkpoints_in, read_notes
+from ..weights.read import read_checkpoint
 
 #: The name of the writer in the record of the folder.
 _TOOL = 'place_data'
@@ -37,10 +40,11 @@ class Made(OwnFiles):
     Attributes:
         work_dir: The work dir of the run or training that ``folder`` is for.
         earlier: Folders that may have files from before, that of the training last.
+        share: The share of the images that is held out, None if none are.
     """
 
     def __init__(self, folder: Path, root: Path, keep: bool = False, aside: bool = False):
-        self.work_dir, training = folder.parent, folder
+        self.work_dir, training, self.share = folder.parent, folder, None
         self._root = f'{os.path.realpath(root)}\n'.encode()
         elsewhere = (folder / _ROOT).is_file() and not _holds(folder / _ROOT, self._root)
         self._keep = keep and not elsewhere and checkpoints_in(self.work_dir)
@@ -88,13 +92,17 @@ def is_made(folder) -> bool:
 
 
 def folder_of_training(checkpoint):
-    """Return the folder where the training of a checkpoint stored which images it held out, or None.
+    """Return the folder where the training of a checkpoint file or work dir stored which images it held out, or None.
 
-    Args:
-        checkpoint: The checkpoint file, or the work dir.
+    For a copy of the file elsewhere, that is in the work dir that it names, if the same run is there.
     """
     folder = Path(checkpoint) if Path(checkpoint).is_dir() else Path(checkpoint).parent
-    return folder / 'data' if is_made(folder / 'data') else None
+    if not is_made(folder / 'data') and Path(checkpoint).is_file():
+        with suppress(XCiTDenseError):  # of another format, or damaged: whoever loads it says so
+            content = read_checkpoint(checkpoint)
+            work_dir = config_of_checkpoint(content).get('work_dir') or folder
+            folder = work_dir if (notes := read_notes(work_dir)) and notes.run == run_of(content) else folder
+    return Path(folder, 'data') if is_made(Path(folder, 'data')) else None
 
 
 def _holds(file, data):
@@ -130,7 +138,7 @@ def hold_out(images, made: Made, source: str, fix: str, share, judged) -> tuple:
             raise ConfigError(f'--val-share {share:g}: the training in {made.work_dir} held out {before:g} of the same '
                               'images. Omit it, or use another --work-dir')
         known, before = {}, None
-    share = share or before or VAL_SHARE
+    made.share = share = share or before or VAL_SHARE
     held = _draw(images, known, share, judged)
     if held is None:
         raise DataError(f'{source} has only {counted(len(judged), "images")} with annotations, too few for training '

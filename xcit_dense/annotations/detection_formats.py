@@ -33,6 +33,7 @@ def find_detection(cfg, root: Path, options, made: Made):
             raise DataError(f'{root} has no COCO annotation file and no YOLO data.yaml. Found:\n{seen_in(root)}\nName '
                             'the file with --train-annotations FILE')
         return None
+    options.choose_val(parts, root)
     notes = []
     if {'val', 'test'} <= parts.keys() and not parts['test'].content['annotations']:
         notes.append(f'{below(parts.pop("test").annotations, root)} has no objects, so it is not used for testing')
@@ -40,8 +41,6 @@ def find_detection(cfg, root: Path, options, made: Made):
         if 'train' in parts and 'val' not in parts:
             parts, divided = divide(parts, made, root, options.val_share)
             notes.append(divided)
-        else:
-            options.refuse('--val-share', why=f'has no effect: {root} has validation data')
         if cfg.get('classes_from_data') and (left_out := without_parents(list(parts.values()), root)):
             notes.append(f'without the category {listed(map(repr, left_out))}, which has no objects and is only the '
                          'parent of others')

@@ -1,5 +1,6 @@
 """Points the data sets and metrics of a config to the data in a folder; `KINDS` is the table of what can be found."""
 import copy
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -8,10 +9,11 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 
 from .._utils.processes import is_first_of_any_launcher
-from .._utils.text import did_you_mean
+from .._utils.text import did_you_mean, listed
 from ..data.datasets import LOADERS, datasets, of_same_size
 from ..data.evaluators import annotation_files, evaluators
 from ..data.folders import IMAGE_SUFFIXES, MAPS, WORDS, part_in
+from ..data.label_maps import OF_FOLDERS
 from ..data.unlabelled import UnlabelledSource
 from ..errors import ConfigError, DataError
 from .derived import KeptError, Made
@@ -150,11 +152,12 @@ def place_data(cfg: Config, root, options: DataOptions, folder: Path, keep: bool
         if set(options.given) <= {'--palette', '--ignore-label'} and kind.find is not find_unlabelled:
             _reject_part(root)
         try:
-            layout = kind.find(cfg, root, options, Made(folder, root, keep))
+            layout = kind.find(cfg, root, options, made := Made(folder, root, keep))
         except KeptError:
-            layout = kind.find(cfg, root, options, Made(folder, root, aside=True))
+            layout = kind.find(cfg, root, options, made := Made(folder, root, aside=True))
+        cfg.val_share = made.share  # for tests of a checkpoint without the folder
         if layout is None:
-            _reject_other(cfg, kind, root)
+            _reject_other(cfg, kind, root, used)
             return
         _point(cfg, layout, kind)
     if options.ignore_label:
@@ -163,12 +166,17 @@ def place_data(cfg: Config, root, options: DataOptions, folder: Path, keep: bool
         print_log(f'\n{describe(layout)}', logger='current')
 
 
-def _reject_other(cfg, kind, root):
-    """Raise an error if a folder only has data for other models; the data check reports what is missing."""
+def _reject_other(cfg, kind, root, used):
+    """Raise an error if a folder only has other data than the config reads; the data check reports missing files."""
     seen = {other: words for other in KINDS.values() if (words := other.seen(root))}
     if seen and kind.configs and kind not in seen:
         words = '; '.join(f'{words} (use {of_same_size(other.configs, cfg)})' for other, words in seen.items())
         raise DataError(f'{root} has no data that this config can read. It has {words}')
+    named = [*dict.fromkeys(str(part.ann_file if part.get('ann_file') else part.folder(kind.images)) for part in used)]
+    if kind in seen and not any(map(os.path.exists, named)):
+        raise DataError(f'{root} has {seen[kind]}, but the config names other data, which does not exist: '
+                        f'{listed(named)}. To use what is there, name its training part with --train-images DIR '
+                        'or --train-annotations FILE; otherwise set ann_file and data_prefix in your config')
 
 
 def _reject_part(root):
@@ -184,8 +192,8 @@ def _reject_part(root):
 
 
 def _is_in_place(used):
-    """Whether all paths of the data sets exist; missing files of the metrics are reported later."""
-    return all(path.exists() for dataset in used for path in (
+    """Whether all paths of the data sets exist and name files as they do; metrics report their missing files later."""
+    return all(path.exists() and dataset['type'] != OF_FOLDERS for dataset in used for path in (
         *([dataset.ann_file] if dataset.get('ann_file') else []),
         *(dataset.folder(key) for key in dataset.prefixes if dataset.prefixes[key])))
 

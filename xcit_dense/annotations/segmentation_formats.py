@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from .._utils.text import listed
+from ..data.check.agreement import check_names
 from ..data.datasets import LOADERS, datasets
 from ..data.files import IGNORED, read_files, read_map
 from ..data.folders import MAP_SUFFIXES, WORDS, seen_in
@@ -73,7 +74,7 @@ class _Finder:
         folders = [self.base, self.root, *(pair.maps for pair in parts.values())]
         listed_names, source = names_beside([*folders[:2], *(pair.images for pair in parts.values())])
         palette, parts = self.in_numbers(parts, folders)
-        names = self.names or tuple(palette) or listed_names
+        names = given = self.names or tuple(palette) or listed_names
         if not names and self.base.name.startswith('VOC20'):
             from mmseg.datasets import PascalVOCDataset
             names = PascalVOCDataset.METAINFO['classes']
@@ -82,6 +83,10 @@ class _Finder:
             for dataset in datasets(self.cfg, LOADERS):
                 if dataset.reader == 'ImageFolderDataset':
                     dataset['classes_file'] = file
+                own = dataset.own_classes if given else None
+                for finding in check_names(source or self.root, own, given, spelt=True):
+                    if finding.severity == 'error':
+                        raise DataError(finding.sentence)
         return Layout(self.name, self.root, {part: self.part(part, pair) for part, pair in parts.items()},
                       tuple(names), self.notes)
 
@@ -133,8 +138,8 @@ class _Finder:
         whole = pairs.pop('', None)
         if whole and 'train' not in pairs:
             pairs = {**self.by_lists(whole), **pairs}
+        self.options.choose_val(pairs, self.root)
         if 'train' not in pairs or 'val' in pairs:
-            self.options.refuse('--val-share', why=f'has no effect: {self.root} has validation data')
             return pairs
         pair = pairs['train']
         names = pair.chosen or pair.names

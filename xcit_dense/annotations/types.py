@@ -111,16 +111,16 @@ class DataOptions:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {f'--{name.replace("_", "-")}': value for name, value in values.items() if value not in (None, ())}
 
+    def choose_val(self, parts: dict, root):
+        """Drop the validation data if a share of named training data replaces it; otherwise reject ``--val-share``."""
+        if self.val_share and {'train'} == {name[2:].split('-')[0] for name in self.given if name != '--val-share'}:
+            parts.pop('val', None)
+        if 'train' not in parts or 'val' in parts:
+            self.refuse('--val-share', why=f'has no effect: {root} has validation data (to divide the training data '
+                        'all the same, name it too: --train-images DIR or --train-annotations FILE)')
+
     def refuse(self, *names, why: str):
-        """Reject options that have no effect.
-
-        Args:
-            *names: Their names on the command line.
-            why: The reason in the error, which begins with the first option that is set.
-
-        Raises:
-            ConfigError: One of them is set.
-        """
+        """Raise `ConfigError`, with the reason, if an option that has no effect is set; names are those to type."""
         if wrong := [name for name in names if name in self.given]:
             raise ConfigError(f'{wrong[0]} {why}; omit it')
 

@@ -7,7 +7,7 @@ import yaml
 
 from .._utils.text import counted, listed, read_text, shown, with_slashes
 from ..data.files import read_class_list, read_files, read_header
-from ..data.folders import IMAGE_SUFFIXES, WORDS, files_below, names_in_list
+from ..data.folders import IMAGE_SUFFIXES, OTHER_SUFFIXES, WORDS, files_below, names_in_list
 from ..errors import DataError
 from .types import Part, below
 
@@ -116,7 +116,7 @@ def _images_of(entry, base, above):
         if place is None:
             continue
         if place.is_dir():
-            paths += [path for path in files_below(place) if path.suffix.lower() in IMAGE_SUFFIXES]
+            paths += [path for path in files_below(place) if path.suffix.lower() in IMAGE_SUFFIXES + OTHER_SUFFIXES]
         else:  # one image per line, relative to the list or the data set
             paths += [_place_of(line, place.parent, above) or place.parent / line for line in names_in_list(place)]
     return list(dict.fromkeys(paths))
@@ -142,7 +142,7 @@ def _labels_of(image):
 
 
 def _read_lines(file, source, names, points):
-    """Return the labels of an image: pairs of a class and its numbers, four for a box, more for a polygon.
+    """Return the labels of an image: the class, its numbers, four for a box, more for a polygon, and its place.
 
     An image without a file has no objects.
     """
@@ -162,7 +162,7 @@ def _read_lines(file, source, names, points):
             if label[0] >= len(names):
                 raise DataError(f'{file}, line {number}: it has the class {label[0]}, but {source} has '
                                 f'{counted(len(names), "classes")}: 0 to {len(names) - 1}')
-            found.append(label)
+            found.append((*label, f'{file}, line {number}'))
     return found
 
 
@@ -185,16 +185,18 @@ def _converted(source, root, paths, lines, names):
     folder = Path(os.path.commonpath([path.parent for path in paths]))
     states = read_files(paths, read_header, 'headers', source, name='images')
     images, annotations, unread = [], [], []
+    mixed = len({len(numbers) > 4 for path in paths for _, numbers, _ in lines[path]}) > 1
     for path, state in zip(paths, states, strict=True):
-        if state.fault or 'size' not in state.content:
+        if state.fault or 'size' not in state.content or path.suffix.lower() in OTHER_SUFFIXES:
             unread.append(below(path, root))
             continue
         width, height = state.content['turned']  # as people see the image, and mmdet reads it
         images.append(dict(id=len(images) + 1, file_name=path.relative_to(folder).as_posix(), width=width,
                            height=height))
         annotations += [dict(id=len(annotations) + place, image_id=len(images), category_id=kind + 1, iscrowd=0,
-                             **_geometry(numbers, width, height))
-                        for place, (kind, numbers) in enumerate(lines[path], 1)]
+                             **_geometry(numbers, width, height),
+                             **(dict(yolo_box=f' (only a box, in {line})') if mixed and len(numbers) == 4 else {}))
+                        for place, (kind, numbers, line) in enumerate(lines[path], 1)]
     categories = [dict(id=number, name=name) for number, name in enumerate(names, 1)]
     kind = 'polygons' if any(annotation['segmentation'] for annotation in annotations) else 'boxes'
     words = f'{kind} of {below(source, root)}'

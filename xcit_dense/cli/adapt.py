@@ -20,6 +20,8 @@ def main(argv=None):
     parser.add_argument('--arch', default='small_12_p16', metavar='ARCH', help='size, depth and patch of XCiT, such as '
                         'nano_12_p16 (default: %(default)s)')
     parser.add_argument('--out', metavar='FILE', help='write the config into this new file instead of printing it')
+    parser.add_argument('--data-root', metavar='DIR', help='your own data, which you will train on: the config reads '
+                        'its classes from the data')
     run_tool(_run, parser.parse_args(argv))
 
 
@@ -30,10 +32,10 @@ def _run(args):
     if path and os.path.lexists(path):
         raise OutputError(f'{path} already exists: give another name')
     with redirect_stdout(sys.stderr):  # findings, as the config may be piped into a file
-        text = adapt(args.config, args.arch, path)
+        text = adapt(args.config, args.arch, path) + 'classes_from_data = True\n' * (args.data_root is not None)
     if not path:
         print(text, end='')
         return
     with atomic_write(path) as part:
         part.write_text(text)
-    print(f'wrote {path}. Pass it to train as CONFIG')
+    print(f'wrote {path}. Pass it to train as CONFIG' + f', with --data-root {args.data_root}' * bool(args.data_root))

@@ -29,9 +29,8 @@ def main(argv=None):
 
 
 def _run(args):
-    from ..data.folders import find_images
     from ..predict.attention import Attention
-    from ..predict.files import predict_files
-    root, paths = find_images(args.images)
+    from ..predict.files import find_sources, predict_files
+    root, paths = find_sources(args.images)
     shown = Attention(args.checkpoint, args.show, args.block, args.size, args.config)
     print(predict_files(shown, root, paths, args.out, args.overwrite))

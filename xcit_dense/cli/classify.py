@@ -26,9 +26,9 @@ def main(argv=None):
 
 
 def _run(args):
-    from ..data.folders import find_images
     from ..predict.classifying import Classifier, classify_files
-    root, paths = find_images(args.images)
+    from ..predict.files import find_sources
+    root, paths = find_sources(args.images)
     classifier = Classifier(args.checkpoint, args.size, args.crop_ratio, args.config)
     print(f'{len(classifier.names):,} classes (names: {classifier.names_from}); crops of {classifier.size} x '
           f'{classifier.size} pixels, crop ratio {classifier.crop_ratio:g}')

@@ -81,9 +81,7 @@ def usage_of(parser) -> str:
 
 
 def run_tool(run, args):
-    """Run a tool.
-
-    An error that a user can fix exits with one message and code 1, a signal with its own code.
+    """Run a tool; an error that a user can fix exits with one message and code 1, a signal with its own code.
 
     Args:
         run: Called with ``args``, once the package is loaded.

@@ -64,7 +64,6 @@ def _run(args):
     from ..annotations import folder_of_training
     from ..config import testing
     from ..config.fit.fitting import use_fit
-    from ..config.image_size import compare_test_size
     from ..config.loading import load_config
     from ..config.settings import Settings
     from ..data.check import check_learned_alike, classified_data, warn_of_other_classes
@@ -84,8 +83,9 @@ def _run(args):
     exported, judged = is_exported(args.checkpoint), '--knn' if args.knn else '--linear' if args.linear else None
     _check_options(args, exported, judged)
     settings = Settings(args.image_size, batch_size=args.batch_size, workers=args.workers)
+    folder = folder_of_training(args.checkpoint)
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.work_dir,
-                      data_dir=folder_of_training(args.checkpoint), tested=True, pretrained=False, settings=settings)
+                      data_dir=folder, tested=True, pretrained=False, settings=settings)
     testing.check_labelled(cfg, args.config, judged)
     file = open_exported(args.checkpoint, args.runtime) if exported else None
     if exported:
@@ -104,9 +104,9 @@ def _run(args):
     needed = cfg.get('classes_from_data') or classified_data(cfg)
     checkpoint = dict(state_dict={}, meta=dict(dataset_meta=meta_of(file))) if exported else read_checkpoint(
         args.checkpoint) if needed or Path(args.checkpoint).exists() else None
-    use_fit(cfg, checkpoint, given=(*(args.cfg_options or ()), *settings.options, *['--image-size'] * bool(args.sizes)))
-    if not (args.size or args.sizes or args.image_size or args.crop_ratio):
-        compare_test_size(cfg, checkpoint, args.checkpoint)
+    _check_share(cfg, checkpoint, args.checkpoint, folder)
+    sized = ['--image-size'] * bool(args.sizes or args.size or args.crop_ratio or judged)
+    use_fit(cfg, checkpoint, (*(args.cfg_options or ()), *settings.options, *sized), source=args.checkpoint)
     # features have no classes: those of the data are learned
     checkpoint = checkpoint if needed and not judged else None
     take_classes(cfg, checkpoint, args.checkpoint, loaders=loaders)
@@ -169,6 +169,17 @@ def _check_data(cfg, loaders):
     for found in beside:
         print_log(found.sentence, logger='current', level=logging.WARNING)
     check_before_test(cfg, loaders)
+
+
+def _check_share(cfg, checkpoint, source, folder):
+    """Raise `ConfigError` if a test would hold out another share than the training, whose images are not known."""
+    from ..data.datasets import LOADERS, datasets
+    from ..weights.contents import config_of_checkpoint
+    val, tested = ([dataset.files for dataset in datasets(cfg, [loader])] for loader in LOADERS[1:])
+    now, before = cfg.get('val_share'), config_of_checkpoint(checkpoint).get('val_share')
+    if now and isinstance(before, float) and now != before and val == tested and not folder:
+        raise ConfigError(f'--val-share {now:g}: the training of {source} held out {before:g}. Use --val-share '
+                          f'{before:g}; for other data, name it with --test-images and --test-annotations')
 
 
 def _set_options(cfg, args, exported, judged):

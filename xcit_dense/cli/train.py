@@ -145,7 +145,7 @@ def _run(args):
 
 def _suggest(args):
     """Print or write a config that fits the data; the log goes to stderr, as the config may be piped into a file."""
-    from .._utils.files import atomic_write
+    from .._utils.files import atomic_write, check_no_input
     from .._utils.processes import is_first_process
     from ..config.fit.fitting import suggest
     from ..config.loading import find_config, load_config
@@ -155,12 +155,13 @@ def _suggest(args):
         option, what = ('--resume', 'resume') if args.resume else ('--minutes', 'measure')
         raise ConfigError(f'--suggest does not train, so there is nothing to {what}: omit --suggest or {option}')
     path = None if args.suggest == '-' else Path(args.suggest).expanduser()
-    if path and os.path.lexists(path) and not args.overwrite:
-        raise OutputError(f'{path} already exists: give another name, or --overwrite to replace it')
     with redirect_stdout(sys.stderr):
         cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), settings=settings_of(args),
                           work_dir=args.work_dir, pretrained=not args.no_pretrained, init_from=args.init_from,
                           findings=args.config_findings)
+        check_no_input(path or '-')  # such as a base of the config
+        if path and os.path.lexists(path) and not args.overwrite:
+            raise OutputError(f'{path} already exists: give another name, or --overwrite to replace it')
         set_run_options(cfg, args)
         check_data(cfg, LOADERS[:1], args.data_findings)
         take_classes(cfg, loaders=LOADERS[:1], on_findings=args.data_findings)

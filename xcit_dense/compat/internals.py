@@ -15,6 +15,8 @@ from mmengine.hooks import CheckpointHook
 from mmengine.runner import Runner
 from mmengine.visualization import LocalVisBackend
 
+from ..errors import ConfigError
+
 #: Functions of `mmengine.config.Config` whose frames hold, as ``filename``, the file that they read.
 CONFIG_READERS = ('_file2dict', '_is_lazy_import', '_parse_lazy_import')
 #: The names by which mmdet's COCO metrics find the class that evaluates: in this process, and with ``use_mp_eval`` in
@@ -92,6 +94,27 @@ class OpenVisBackend(LocalVisBackend):
 
     def _dump(self, *args, **kwargs):
         self.write_line(*args, **kwargs)
+
+
+def mend_weighted_losses(model):
+    """Let mmsegmentation's ``class_weight`` work with ignored pixels and sigmoids; `ConfigError` for a wrong length."""
+    for head in (module for module in model.modules() if hasattr(module, 'loss_decode')):
+        for loss in head.loss_decode.modules():
+            weights, criterion = getattr(loss, 'class_weight', None), getattr(loss, 'cls_criterion', None)
+            if isinstance(weights, (list, tuple)) and len(weights) != head.out_channels:
+                raise ConfigError(f'{type(head).__name__}.loss_decode.class_weight has {len(weights)} weights, but the '
+                                  f'head has {head.out_channels} outputs: set one for each, or None')
+            if weights is not None and getattr(criterion, '__module__', '').startswith('mmseg.'):
+                loss.cls_criterion = partial(_weigh, criterion)
+
+
+def _weigh(criterion, scores, labels, weight=None, *, class_weight, reduction, avg_factor, ignore_index, **options):
+    if criterion.__name__ == 'binary_cross_entropy':
+        class_weight = class_weight[:, None, None]  # for (B, C, H, W)
+    elif reduction == 'mean' and avg_factor is None and not 0 <= ignore_index < len(class_weight):
+        avg_factor = class_weight[labels[labels != ignore_index]].sum()  # where it looks up the ignored label too
+    return criterion(scores, labels, weight, class_weight=class_weight, reduction=reduction, avg_factor=avg_factor,
+                     ignore_index=ignore_index, **options)
 
 
 def accumulated_steps(optim_wrapper) -> int:
@@ -182,6 +205,14 @@ def find_base_configs(find):
         return (str(found), None) if found else known(name, filename)
 
     config.Config._get_cfg_path = staticmethod(get_path)
+
+
+def note_configs(note):
+    """Call ``note`` with each file that mmengine reads as a config or as the base of one."""
+    for name in ('_file2dict', '_parse_lazy_import'):
+        setattr(config.Config, name, staticmethod(partial(
+            lambda read, filename, *rest, **more: note(filename) or read(filename, *rest, **more),
+            getattr(config.Config, name))))
 
 
 def stock_configs(package: str) -> tuple:

@@ -223,6 +223,7 @@ def _try(changes, scope, inputs, config):
         try:
             if not trains:
                 model = revert_sync_batchnorm(MODELS.build(cfg.model))
+                model.init_weights()  # some parameters are memory as it was found
                 batch = _batch(scope, inputs, size, proposes=getattr(model, 'with_rpn', True))
             model.train(trains)
             with _quiet(), torch.set_grad_enabled(trains):

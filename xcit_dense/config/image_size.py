@@ -13,7 +13,8 @@ from mmengine.logging import print_log
 from .._utils.text import type_name
 from ..data.datasets import LOADERS, datasets, dicts_in
 from ..errors import ConfigError
-from ..weights.contents import config_of_checkpoint
+from .check.top_level import option_for
+from .own import own_keys
 from .tasks import task_of
 from .testing import find_resolution, is_side, square_side
 
@@ -112,20 +113,12 @@ def _last_side(dataset):
 
 
 def box_of(cfg):
-    """Return width and height of the box of the test or, without one, of the training; None if there is no box.
-
-    Args:
-        cfg: A config, or the readable part of one.
-    """
+    """Return width and height of the box of the test or, without one, of the training; None if there is no box."""
     return next((box for name in reversed(LOADERS) for box in _boxes_of(cfg, name)), None)
 
 
 def test_size_of(cfg):
-    """Return the size of the test as the option accepts it: a list of a side, or width and height; None if unknown.
-
-    Args:
-        cfg: As for `box_of`.
-    """
+    """Return the size of the test as the option accepts it: a list of a side, or width and height; None if unknown."""
     for dataset in _datasets(cfg, LOADERS[-1]):
         if side := find_resolution(dataset)[0]:
             return [side]
@@ -136,20 +129,20 @@ def test_size_of(cfg):
     return [short] if short == long or long > _ELONGATED * short else list(boxes[0])
 
 
-def compare_test_size(cfg, checkpoint, source):
-    """Log a warning if a checkpoint is from a run that tested at another size than a config.
-
-    Args:
-        cfg: The config.
-        checkpoint: The content of the checkpoint, or None.
-        source: Where the checkpoint is from.
+def use_trained_size(cfg, trained, source):
+    """Let a config test at the size of that in a checkpoint, and log it; a size that the user wrote only has a warning.
     """
-    trained, tested = test_size_of(config_of_checkpoint(checkpoint)), test_size_of(cfg)
-    if trained and tested and list(trained) != list(tested):
-        words = ' '.join(map(str, trained))
-        print_log(f'{source} was trained with --image-size {words}, but this config tests at '
-                  f'{" ".join(map(str, tested))}. Use --image-size {words} to test as in the training',
-                  logger='current', level=logging.WARNING)
+    size, now = test_size_of(trained), test_size_of(cfg)
+    if not size or not now or list(size) == list(now):
+        return
+    is_own = not cfg.filename or now != test_size_of(Config.fromfile(cfg.filename, import_custom_modules=False)) or any(
+        option_for(key) == '--image-size' for key in own_keys(cfg) if key.startswith(LOADERS[-1]))
+    words, other = (' '.join(map(str, sides)) for sides in (size, now))
+    if not is_own:
+        set_image_size(cfg, tuple(size), LOADERS[-1:])
+    print_log(f'{source} was trained with --image-size {words}, ' + (
+        f'but this config tests at {other}. Use --image-size {words} to test as in the training' if is_own else
+        f'which is used here too; the config has {other}'), logger='current', level=logging.WARNING)
 
 
 def _new_box(before, box):

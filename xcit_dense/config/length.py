@@ -6,7 +6,7 @@ import os
 from mmengine.config import Config
 
 from .._utils.text import counted, type_name
-from ..data.datasets import LOADERS, datasets, dicts_in
+from ..data.datasets import LOADERS, check_data, datasets, dicts_in
 from ..data.folders import find_images, names_in_list
 from ..data.unlabelled import UnlabelledSource
 from ..errors import ConfigError, DataError
@@ -20,7 +20,7 @@ _OF_HOOKS = ('switch_epoch', 'switch_iter', 'begin_epoch', 'begin_iter', 'action
 #: Keys of DINOHook that end before the run does: prototypes that are frozen to the end learn nothing.
 _ENDS_BEFORE = ('warmup', 'freeze_last_layer')
 #: Data sets whose length is not that of the data sets inside.
-_OF_OTHER_LENGTH = ('RepeatDataset', 'ClassBalancedDataset', 'KFoldDataset')
+_OF_OTHER_LENGTH = ('ClassBalancedDataset', 'KFoldDataset')
 #: The environment variables that hold the number of processes, by torchrun, srun and mpirun.
 _PROCESSES = ('WORLD_SIZE', 'SLURM_STEP_NUM_TASKS', 'OMPI_COMM_WORLD_SIZE')
 #: The largest annotation file, in bytes, that is read to count images.
@@ -193,6 +193,7 @@ def _converted(cfg, length, unit, epoch_length):
     """Return a length in the other unit."""
     other, of_epoch = 'iterations' if unit == 'epochs' else 'epochs', epoch_length or _iterations_of_epoch(cfg)
     if not of_epoch:
+        check_data(cfg, LOADERS[:1])  # it may not be there
         raise ConfigError(f'--{unit}: this config counts {other}, and a quick look at the data does not show how many '
                           f'iterations an epoch has. Use --{other} N')
     return length * of_epoch if unit == 'epochs' else -(-length // of_epoch)
@@ -214,12 +215,10 @@ def process_count() -> int:
 
 def _count_images(cfg):
     """Return the number of training images; None if they are not on a local disk, their list is long, or a data set
-    repeats them or leaves some out."""
-    whole = (cfg.get(LOADERS[0]) or {}).get('dataset')
-    if not whole or any(type_name(node.get('type')) in _OF_OTHER_LENGTH or node.get('indices') is not None
-                        for node in dicts_in(whole)):
+    repeats some of them or leaves some out."""
+    times, total = repeats_of(cfg), 0
+    if times is None:
         return None
-    total = 0
     for dataset in datasets(cfg, LOADERS[:1]):
         file = dataset.ann_file
         try:
@@ -236,4 +235,15 @@ def _count_images(cfg):
                 total += len(find_images(dataset.folder(key))[1])
         except (OSError, ValueError, LookupError, TypeError, DataError):
             return None
-    return total
+    return total * times
+
+
+def repeats_of(cfg):
+    """Return how often an epoch has each image of the training data; None if that differs between images."""
+    loader = cfg.get(LOADERS[0]) or {}
+    nodes = [(type_name(node.get('type')), node) for node in dicts_in(loader.get('dataset'))]
+    times = [node['times'] for kind, node in nodes if kind == 'RepeatDataset']
+    if not nodes or times and len(datasets(cfg, LOADERS[:1])) > 1 or loader.get('num_batch_per_epoch') or any(
+            kind in _OF_OTHER_LENGTH or node.get('indices') is not None for kind, node in nodes):
+        return None
+    return math.prod(times)

@@ -8,13 +8,14 @@ from pathlib import Path
 
 from mmengine.config import Config, DictAction
 
-from .._utils.files import folder_of
+from .._utils.files import folder_of, note_inputs
 from .._utils.text import did_you_mean, nearest
 from ..annotations import DataOptions, place_data
-from ..compat.internals import CONFIG_READERS, find_base_configs, stock_configs
+from ..compat.internals import CONFIG_READERS, find_base_configs, note_configs, stock_configs
 from ..compat.versions import check_versions
 from ..data.classes import take_classes
-from ..data.datasets import LOADERS
+from ..data.datasets import LOADERS, datasets
+from ..data.label_maps import read_own_maps
 from ..errors import ConfigError, XCiTDenseError
 from .check import Hint, check_config, find_new_keys, find_numbers, tell
 from .options import drop_pretrained, set_data_root
@@ -68,6 +69,7 @@ def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=N
                          if isinstance(wrong.get(key), (Hint, type(None)))})
     # before the imports of the config, which need the framework
     check_versions(*packages_of(cfg.get('default_scope')))
+    read_own_maps(cfg, anew=data_root is not None)
     _import_modules(cfg)
     if findings:
         cfg.config_findings = findings
@@ -93,6 +95,7 @@ def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=N
     starts = cfg.get('init_from') and not cfg.get('load_from')
     if (starts or not pretrained) and 'model' in cfg:
         drop_pretrained(cfg.model)
+    note_inputs(*(dataset.ann_file for dataset in datasets(cfg, LOADERS) if dataset.get('ann_file')))
     if check or tested:
         use_our_runner(cfg, trains=check)
     if check:
@@ -202,6 +205,9 @@ def find_config(name) -> Path:
     names, stem = list_models(), path.name.removesuffix('.py')
     if stem in names and path.parent in (Path('.'), Path('configs')):  # the path that the README writes
         return folder_of('configs') / f'{stem}.py'
+    if path.is_dir():
+        raise ConfigError(f'{name} is a folder, but CONFIG is a file or a name. To continue the training of a work '
+                          f'dir: train {next(path.glob("*.py"), "CONFIG")} --work-dir {name} --resume')
     for package in ('mmdet', 'mmseg'):
         if stock := [f'{package}::{known}' for known in stock_configs(package)[1] if Path(known).stem == stem]:
             raise ConfigError(f'{name} is a config of {package}, without XCiT: `python -m xcit_dense adapt {stock[0]} '
@@ -236,6 +242,7 @@ def _find_base(name):
 
 
 find_base_configs(_find_base)
+note_configs(note_inputs)
 
 
 def read_config_options(items, config):

@@ -10,13 +10,10 @@ from ..data.datasets import LOADERS, dicts_in
 from ..errors import ConfigError
 from .augment import set_augmentation
 from .check import schedulers
-from .check.keys import changes, concerns, copies_of
+from .check.keys import changes, concerns, copies_of, value_at
 from .image_size import set_image_size
 from .length import set_length
-
-#: The top-level keys of a config that settings change; other names are variables of its files.
-PARTS = (*LOADERS, 'model', 'data_preprocessor', 'optim_wrapper', 'param_scheduler', 'train_cfg', 'auto_scale_lr',
-          'default_hooks', 'custom_hooks')
+from .own import ACCUMULATED, PARTS, own_keys
 
 
 @dataclass(frozen=True)
@@ -123,9 +120,16 @@ def _set_batch_size(cfg, settings, given, name):
     loader['batch_size'] = size
     scale = cfg.get('auto_scale_lr') or {}
     fixed = settings.lr is not None or any(key.startswith('optim_wrapper.') and key.endswith('.lr') for key in given)
-    if name != LOADERS[0] or size == before or fixed or settings.auto_scale_lr or scale.get('enable'):
+    if name != LOADERS[0] or fixed or settings.auto_scale_lr or scale.get('enable'):
         return
-    factor = size / before
+    steps = value_at(cfg, ACCUMULATED) or 1
+    own = own_keys(cfg) if steps > 1 else ()
+    # a rate or a batch in the file that accumulates is for that; those of a recipe are not
+    new = ACCUMULATED in given or ACCUMULATED in own and not any(
+        concerns(key, own) for key in ('optim_wrapper.optimizer.lr', 'train_dataloader.batch_size'))
+    factor = size * (steps if new else 1) / before
+    if factor == 1:
+        return
     for optimizer in _optimizers(cfg):
         optimizer['lr'] *= factor
     _scale_ends(cfg, factor)

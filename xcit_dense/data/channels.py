@@ -12,6 +12,8 @@ from mmengine.registry import TRANSFORMS
 from .._utils.text import counted, first_line
 from ..errors import DataError
 
+#: From here on, the values of 16-bit images leave enough if only their upper 8 bits are read.
+FULL = 2**14
 #: Suffixes of files that are read in addition to those that OpenCV reads.
 ARRAY_SUFFIXES = ('.npy', )
 _TIFF_SUFFIXES = ('.tif', '.tiff')

@@ -205,7 +205,8 @@ def classes_of_data(dataset, known=None, on_findings: str = 'stop', ignored=()) 
 def _classes_of_folders(dataset, known, on_findings, ignored):
     folder, names_file = dataset.folder('seg_map_path').absolute(), names_path_of(dataset)
     maps = LabelMaps(dataset, ignored)
-    listed = read_class_list(names_file)
+    # the classes of a type of the user's number the labels
+    listed = dataset.own_classes or read_class_list(names_file)
     names = without_ignored(listed, maps.first, maps.skipped) if listed else known
     labels = _labels_of_maps(maps, names, on_findings)
     highest, first = max(labels, default=-1), maps.first

@@ -5,6 +5,7 @@ import os
 import re
 from collections import UserDict
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -157,10 +158,17 @@ class DataSet(UserDict):
         name, other = (getattr(read, '__qualname__', '').partition('.')[0] for read in (lists, parses))
         if name == 'CustomDataset':  # other packages use this name too
             return name if lists.__module__.startswith('mmpretrain.') else ''
+        if name == 'BaseSegDataset' and any(getattr(self.type, method).__qualname__.partition('.')[0] not in (
+                name, 'BaseDataset') for method in ('get_label_map', 'get_data_info', 'prepare_data')):
+            return ''  # labels or files may mean anything
         return '' if name == 'CocoDataset' != other else name
 
     def setting(self, name: str, default):
-        """Return an argument: from the config, else the default of the class, else ``default``."""
+        """Return an argument: from the config, else what a class for label maps sets, its default, or ``default``."""
+        if name not in self and self.reader == 'BaseSegDataset':
+            given = {key: self[key] for key in {*self} - {'type', '_scope_', 'pipeline', 'test_mode'}}
+            with suppress(Exception):  # of any type, as it may be a user's; the run builds it again
+                return getattr(self.type(**given, lazy_init=True), name)
         return argument_of(self.type, self, name, default)
 
     def class_of(self, registry: str, kind):

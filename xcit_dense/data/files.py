@@ -33,7 +33,7 @@ _TAIL = 4096
 #: The label of a pixel without a class.
 IGNORED = 255
 #: Part of every key of the cache: entries of other versions are not read.
-_VERSION = 7
+_VERSION = 8
 _AT_ONCE = 32
 
 
@@ -113,7 +113,7 @@ def _in_threads(function, items, name):
 
 def read_header(path) -> dict:
     """Return the ``size`` of an image as it is stored and ``turned``, as OpenCV and mmcv read it. What only
-    `LoadImageChannels` reads has ``channels``.
+    `LoadImageChannels` reads has ``channels``, and an image of 16 bits its ``highest`` value.
 
     Raises:
         Unreadable: It is cut off, or neither an image that OpenCV reads nor the array of an image.
@@ -122,7 +122,7 @@ def read_header(path) -> dict:
         return _read_array_header(path)
     try:
         with Image.open(path, formats=FORMATS) as image:
-            size, kind, orientation = image.size, image.format, None
+            size, kind, orientation, is_deep = image.size, image.format, None, ';16' in f'{image.mode} {image.tile}'
             # OpenCV rotates only these; a PNG without a mark at its start would be decoded to look for one at its end
             if kind in ('JPEG', 'MPO', 'PNG') and 'exif' in image.info:
                 with suppress(Exception):  # a damaged mark raises many types of errors, and OpenCV ignores it
@@ -136,7 +136,10 @@ def read_header(path) -> dict:
         # some of these few can still be decoded; from memory, as mmcv does it
         if not is_whole and cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_COLOR) is None:
             raise Unreadable(f'it is cut off: a {kind} file without its end')
-    return dict(size=list(size), turned=list(size[::-1] if orientation in (5, 6, 7, 8) else size))
+    header = dict(size=list(size), turned=list(size[::-1] if orientation in (5, 6, 7, 8) else size))
+    if is_deep and (pixels := cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_UNCHANGED)) is not None:
+        header['highest'] = int(pixels.max())
+    return header
 
 
 def _read_array_header(path):
@@ -168,12 +171,14 @@ def read_map(path) -> dict:
     with Image.open(path, formats=FORMATS) as image:
         pixels = np.asarray(image)
         content = dict(size=list(image.size), mode=image.mode)
-    # mmseg accepts numbers of any type, and reads those beyond 8 bits as other labels
-    if pixels.ndim == 2 and (pixels.dtype == np.uint8
-                             or pixels.min() >= 0 and (pixels.astype(np.uint8) == pixels).all()):
+    # mmseg accepts numbers of any type, and reads those beyond 8 bits as other labels: -1 as 255, which has no class
+    if pixels.ndim == 2 and (pixels.dtype == np.uint8 or pixels.min() >= -(pixels.dtype.kind == 'i') and (
+            (pixels.astype(np.uint8) == pixels) | (pixels == -1)).all()):
         counts = np.bincount(pixels.ravel().astype(np.uint8))
         labels = np.flatnonzero(counts)
         content['labels'] = np.stack([labels, counts[labels]], 1).tolist()
+    elif pixels.ndim == 2:
+        content['mode'] += f' with the values {pixels.min():g} to {pixels.max():g}'
     return content
 
 

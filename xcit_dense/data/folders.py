@@ -4,10 +4,12 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from .._utils.text import read_text, with_slashes
+from .._utils.text import counted, read_text, with_slashes
 from ..errors import DataError
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')
+#: Suffixes of images that are not read, but may be meant to be.
+OTHER_SUFFIXES = ('.heic', '.heif', '.avif', '.gif', '.jxl', '.jp2', '.jfif', '.dng', '.psd')
 #: The number of folders that an error lists if nothing is recognised.
 _SEEN = 12
 #: Words in names by the part that they mean, the usual ones first.
@@ -56,11 +58,19 @@ def find_images(source, suffixes=IMAGE_SUFFIXES):
     if source.is_file():
         return source.parent, [source]
     if not source.is_dir():
-        raise DataError(f'there is no image or folder {source.absolute()}')
+        hint = '. Download what is at an address, and record a camera' * bool(re.match(r'\d+$|\w\w+:/', str(source)))
+        raise DataError(f'there is no image or folder {source.absolute()}{hint}')
     paths = [path for path in files_below(source) if path.suffix.lower() in suffixes]
     if not paths:
         raise DataError(f'there is no image in {source.absolute()}; looked for {", ".join(suffixes)}')
     return source, paths
+
+
+def unread_images(paths, suffixes) -> str:
+    """Return how many images among files are not read because of their suffixes, by kind; '' if there are none."""
+    kinds = Counter(path.suffix.lower() for path in paths if path.suffix.lower() in {*OTHER_SUFFIXES} - {*suffixes})
+    words = ', '.join(f'{number:,} {suffix}' for suffix, number in kinds.most_common())
+    return kinds and f'{counted(kinds.total(), "images")} of formats that are not read ({words}): convert to .png' or ''
 
 
 def seen_in(root) -> str:

@@ -1,16 +1,20 @@
 """The label maps of a data set: its files, which label is which class, and which labels are ignored."""
+import os
 from pathlib import Path
 
 from mmcv.transforms import LoadAnnotations
 from mmengine.config import Config
 from mmengine.logging import print_log
 
-from .._utils.text import counted, listed
-from .datasets import DataSet, dicts_in
+from .._utils.processes import is_first_of_any_launcher
+from .._utils.text import counted, listed, type_name
+from .datasets import LOADERS, DataSet, datasets, dicts_in
 from .files import IGNORED, read_files, read_map
 from .folders import files_below, label_map_of, names_in_list
 from .pipelines import map_loader
 
+#: The data set of plain folders, which mmsegmentation imports by this name.
+OF_FOLDERS = 'xcit_dense.data.image_folders.ImageFolderDataset'
 #: Names that data sets use for pixels without a class.
 _VOID = {'void', 'unlabeled', 'unlabelled', 'unlabel', 'ignore', 'ignored', 'unknown', 'undefined', 'dontcare',
          'donotcare', 'unannotated', 'noclass', 'backgroundunknown', 'outofroi'}
@@ -28,8 +32,7 @@ def own_ignored(dataset) -> set:
 
 def labels_of_classes(first: int, ignored, count: int) -> list:
     """Return the labels in the files for ``count`` classes: from the first on, without the ignored ones."""
-    labels = [label for label in range(first, first + count + len(ignored)) if label not in ignored]
-    return labels[:count]
+    return [label for label in range(first, first + count + len(ignored)) if label not in ignored][:count]
 
 
 def without_ignored(names, first: int, ignored) -> tuple:
@@ -82,6 +85,29 @@ def void_names(names) -> list:
 def names_path_of(dataset) -> Path:
     """Return the path of the file with the class names of label maps."""
     return dataset.file(dataset.get('classes_file') or 'classes.txt')
+
+
+def read_own_maps(cfg: Config, anew: bool):
+    """Let a config with ``classes_from_data`` read label maps of any classes, of which label 0 is one.
+
+    mmsegmentation's data sets for benchmarks, such as ADE20KDataset, accept only their own classes: plain ones with the
+    same suffixes replace them. With ``anew``, the layout will be recognised, and one replaces all parts of a benchmark.
+    """
+    for loader in LOADERS if cfg.get('classes_from_data') and cfg.get('default_scope') == 'mmseg' else ():
+        members = [dataset for dataset in datasets(cfg, [loader]) if dataset.reader == 'BaseSegDataset'
+                   and dataset.own_classes and dataset.type.__module__.startswith('mmseg.')]
+        if anew and len(members) == len(datasets(cfg, [loader])) > 1:
+            cfg[loader]['dataset'], members = members[0].data, members[:1]
+        for dataset in members:
+            if first_label(dataset) and loader == LOADERS[0] and is_first_of_any_launcher():
+                print_log(f'label 0 is a class, which {type_name(dataset["type"])} ignores, as the data has its own '
+                          'classes; --ignore-label 0 ignores it', logger='current')
+            for key, default in dict(img_suffix='.jpg', seg_map_suffix='.png').items():
+                dataset[key] = dataset.setting(key, default)
+            dataset.update(dict(type=OF_FOLDERS, image_ending=os.path.splitext(dataset['img_suffix'])[0]) if anew else
+                           dict(type='BaseSegDataset'), reduce_zero_label=False)
+            for step in dicts_in(dataset.get('pipeline')):
+                step.update(dict.fromkeys({'reduce_zero_label'} & step.keys(), False))
 
 
 def leave_out_255(cfg: Config):

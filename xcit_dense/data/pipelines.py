@@ -31,8 +31,6 @@ def image_suffixes(dataset) -> tuple:
     return (*IMAGE_SUFFIXES, *ARRAY_SUFFIXES) if _is(image_loader(dataset)[0], LoadImageChannels) else IMAGE_SUFFIXES
 
 
-
-
 def ignored_labels(cfg, loader) -> tuple:
     """Return the labels that all heads (in training) or all metrics ignore, as they come out of the pipeline."""
     if loader == LOADERS[0]:

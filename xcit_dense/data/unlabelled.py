@@ -19,7 +19,7 @@ from .._utils.text import counted, listed
 from ..errors import ConfigError, DataError
 from .class_folders import ClassImages
 from .datasets import is_elsewhere
-from .folders import IMAGE_SUFFIXES, MAP_SUFFIXES, MAPS, names_below, part_in, plain
+from .folders import IMAGE_SUFFIXES, MAP_SUFFIXES, MAPS, OTHER_SUFFIXES, names_below, part_in, plain
 
 #: Suffixes of images by default; upper or lower case.
 SUFFIXES = (*IMAGE_SUFFIXES, '.ppm', '.pgm')
@@ -116,8 +116,7 @@ class UnlabelledSource(ClassImages):
             patterns, 'left_out of the data set')
         used = _without(images, self.left_out)
         self._amount = f'{len(images) - len(used):,} of {counted(len(images), "images")}'
-        Image.init()
-        others = tuple(set(Image.EXTENSION) - set(self.suffixes))
+        others = tuple({*SUFFIXES, *OTHER_SUFFIXES} - set(self.suffixes))
         return used, sorted(name for name in names if name.lower().endswith(others))
 
 

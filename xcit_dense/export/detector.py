@@ -11,8 +11,9 @@ from ..models.exported_form import to_exported_form
 from .boxes import ANY, MISSING, TRANSLATIONS, Align, decode, pad_to, rows, suppress_groups, top
 from .preprocessing import IMAGE, Preprocessing
 
-#: Supported keys of ``nms``; ``split_thr``, from which mmcv works class by class, changes nothing here.
-_NMS_KEYS = {'type', 'iou_threshold', 'iou_thr', 'split_thr'}
+#: Supported keys of ``nms``; ``split_thr``, from which mmcv works class by class, changes nothing here,
+#: unless classes suppress each other.
+_NMS_KEYS = {'type', 'iou_threshold', 'iou_thr', 'split_thr', 'class_agnostic'}
 #: By attribute of a detector, the classes of mmdet that the graph supports.
 _KINDS = {
     'model': ('FasterRCNN', 'MaskRCNN', 'CascadeRCNN', 'TwoStageDetector', 'RetinaNet', 'ATSS', 'SingleStageDetector'),
@@ -91,8 +92,9 @@ class DenseHead(nn.Module):
 
     def __init__(self, head, by_level):
         super().__init__()
-        self.head, self.by_level = head, by_level
-        cfg = head.test_cfg
+        self.head, cfg = head, head.test_cfg
+        self.in_one = cfg.nms.get('class_agnostic', False)
+        self.by_level = by_level and not self.in_one
         self.count, self.limit, self.iou_threshold = cfg.nms_pre, cfg.max_per_img, iou_threshold_of(cfg)
         self.smallest = cfg.get('min_bbox_size', -1)
         self.score_threshold = ANY if by_level else max(cfg.get('score_thr', 0), ANY)
@@ -107,7 +109,7 @@ class DenseHead(nn.Module):
             marks = torch.arange(len(found))[:, None]
         else:
             boxes, scores, labels = (x.flatten(1, 2)[:, None] for x in (boxes, scores, labels))
-            marks = labels
+            marks = labels * (not self.in_one)
         scores = suppress_groups(boxes, scores, marks, self.iou_threshold, ANY if has_factors else self.score_threshold,
                                  self.limit)
         scores, index = top(scores.flatten(1), min(self.limit, self.count * len(found)))
@@ -144,7 +146,7 @@ class RoIHead(nn.Module):
             self.mask_heads = nn.ModuleList(each(roi_head.mask_head))
         cfg = roi_head.test_cfg
         self.limit, self.iou_threshold = cfg.max_per_img, iou_threshold_of(cfg)
-        self.score_threshold = max(cfg.score_thr, ANY)
+        self.score_threshold, self.in_one = max(cfg.score_thr, ANY), cfg.nms.get('class_agnostic', False)
 
     def forward(self, maps, boxes: Tensor, is_real: Tensor, limits: Tensor):
         """Return boxes, scores and labels like `DenseHead`, from proposals (B, P, 4); ``is_real`` (B, P) marks them."""
@@ -157,18 +159,20 @@ class RoIHead(nn.Module):
         scores = (total / float(len(self.stages))).softmax(-1)[..., :-1]
         scores = torch.where(is_real[..., None], scores, MISSING)
         boxes = decode(stage.head.bbox_coder, boxes[:, :, None], deltas, limits)
-        boxes = boxes.transpose(1, 2)  # (B, classes or 1, P, 4)
         classes = scores.shape[-1]
-        labels = torch.arange(classes)
-        scores = suppress_groups(boxes, scores.transpose(1, 2), labels[:, None], self.iou_threshold,
-                                 self.score_threshold, self.limit)
+        if self.in_one:  # (B, 1, P * classes, 4)
+            groups, scores = boxes.expand(-1, -1, classes, -1).flatten(1, 2)[:, None], scores.flatten(1)[:, None]
+        else:  # (B, classes or 1, P, 4)
+            groups, scores = boxes.transpose(1, 2), scores.transpose(1, 2)
+        marks = torch.arange(scores.shape[1])[:, None]
+        scores = suppress_groups(groups, scores, marks, self.iou_threshold, self.score_threshold, self.limit)
         # by proposal, then by class, so that with equal scores the first one is the one that mmdet keeps
-        scores, index = top(scores.transpose(1, 2).flatten(1), min(self.limit, classes * scores.shape[2]))
+        scores, index = top(scores.transpose(1, 2).flatten(1), min(self.limit, scores.shape[1] * scores.shape[2]))
         labels = index % classes
         place = index // classes
-        if boxes.shape[1] > 1:
+        if boxes.shape[2] > 1:
             place = place * classes + labels
-        return rows(boxes.transpose(1, 2).flatten(1, 2), place), scores, labels
+        return rows(boxes.flatten(1, 2), place), scores, labels
 
     def masks(self, maps, boxes: Tensor, labels: Tensor) -> Tensor:
         """Return the probabilities (B, n, h, w) that the pixels of boxes (B, n, 4) belong to the object in the box."""
@@ -259,8 +263,9 @@ def _check_test_cfg(cfg, key, counts):
     nms = cfg.get('nms') or {}
     _check(nms.get('type', 'nms' if nms else None) == 'nms', f'{key}.nms.type', nms.get('type'), "ONNX has only plain "
            "NMS. Use dict(type='nms', iou_threshold=0.5), and compare the AP of both with `test`")
+    known = _NMS_KEYS - ({'split_thr'} if nms.get('class_agnostic') else set())
     for name, value in nms.items():
-        _check(name in _NMS_KEYS, f'{key}.nms.{name}', value, 'the graph does not support it. Remove it')
+        _check(name in known, f'{key}.nms.{name}', value, 'the graph does not support it. Remove it')
     for name in counts:
         _check(cfg.get(name, -1) > 0, f'{key}.{name}', cfg.get(name), 'a graph needs a fixed number of boxes. Set it, '
                'for example to 1000')

@@ -90,12 +90,9 @@ class Trunk(BaseModule):
                              'use a tool that switches it to training mode, build a new model.')
         super().train(mode)
         if mode:
-            for part in self._frozen_parts():
-                part.eval()
-            if self.norm_eval:
-                for module in self.modules():
-                    if isinstance(module, _BatchNorm):
-                        module.eval()
+            norms = [module for module in self.modules() if isinstance(module, _BatchNorm)] if self.norm_eval else []
+            for module in (*self._frozen_parts(), *norms):
+                module.eval()
         return self
 
     def fuse(self):
@@ -149,6 +146,13 @@ class Trunk(BaseModule):
                 break
         return maps
 
+    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple:
+        """Return the depth of a parameter, 0 in the stem, and the number of depths, as backbones of mmpretrain do."""
+        layers = [('patch_embed.', 'pos_embeder.'), *(f'{part}.{i}.' for part in ('blocks', 'cls_attn_blocks')
+                                                      for i in range(len(getattr(self, part, ()))))]
+        name = param_name.removeprefix(prefix)
+        return next((i for i, start in enumerate(layers) if name.startswith(start)), len(layers)), len(layers) + 1
+
     def _levels(self):
         """Return the levels of the pyramid, if there is one."""
         return []
@@ -172,9 +176,8 @@ class Trunk(BaseModule):
         return checkpoint(block, *args, use_reentrant=False, **context)
 
     def _frozen_parts(self):
-        if self.frozen_stages < 0:
-            return []
-        return [self.patch_embed, self.pos_embeder, *self.blocks[:self.frozen_stages]]
+        frozen = self.frozen_stages
+        return [] if frozen < 0 else [self.patch_embed, self.pos_embeder, *self.blocks[:frozen]]
 
     def _freeze(self):
         for part in self._frozen_parts():

@@ -10,7 +10,7 @@ from mmengine.device import get_device
 from PIL import Image
 from tqdm import tqdm
 
-from .._utils.files import OwnFiles, atomic_write
+from .._utils.files import OwnFiles, atomic_write, note_inputs
 from .._utils.text import counted, first_line, printable
 from ..config.testing import find_resolution
 from ..data.class_folders import imagenet_classes, short_names
@@ -171,6 +171,7 @@ def classify_files(classifier, source, root, paths, out_file, top: int = 5, over
     content = dict(checkpoint=str(source), size=classifier.size, crop_ratio=classifier.crop_ratio,
                    names_from=classifier.names_from, images=guessed, unreadable=unreadable)
     with OwnFiles(out_file.parent, 'classify', overwrite) as own:
+        note_inputs(source, *paths)
         own.claim(out_file.name)
         try:
             # without a terminal, which would show a bar, the lines show the progress

@@ -11,7 +11,7 @@ import numpy as np
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS, VISUALIZERS
 
-from .._utils.files import OwnFiles
+from .._utils.files import OwnFiles, note_inputs
 from .._utils.processes import is_first_process, run_on_first
 from ..config.tasks import class_of
 from ..data.channels import ARRAY_SUFFIXES
@@ -179,7 +179,8 @@ class DrawingHook(Hook):
         """
         dataset = runner.test_dataloader.dataset
         if self._own and hasattr(dataset, 'get_data_info'):  # a user's own may give paths only with each image
-            files = filter(None, (dataset.get_data_info(i).get('img_path') for i in range(len(dataset))))
+            files = [*filter(None, (dataset.get_data_info(i).get('img_path') for i in range(len(dataset))))]
+            note_inputs(*files)
             run_on_first(self._own.claim, *map(partial(_place, _folder_of_images(runner.cfg)), files))
 
     def after_test(self, runner):

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from .._utils.files import OwnFiles, atomic_write, drawn_in
 from .._utils.text import counted, first_line, listed
-from ..data.folders import files_below, find_images, names_in_list
+from ..data.folders import IMAGE_SUFFIXES, files_below, find_images, names_in_list, unread_images
 from ..data.pipelines import image_suffixes
 from ..errors import DataError, SetupError
 from .classes import test_dataset
@@ -23,15 +23,15 @@ VIDEO_SUFFIXES = ('.mp4', '.avi', '.mov', '.mkv', '.webm')
 def is_video(source) -> bool:
     """Whether a source is a video, judged by its name; a folder is not."""
     path = Path(source).expanduser()
-    return path.suffix.lower() in VIDEO_SUFFIXES and not path.is_dir()
+    return path.suffix.lower() in VIDEO_SUFFIXES and '://' not in str(source) and not path.is_dir()
 
 
-def find_sources(source, cfg):
+def find_sources(source, cfg=None):
     """Return the folder and the image files of a file, a folder, or a list of files.
 
     Args:
         source: Its path. A list ends in ``.txt`` and has one path per line, relative to its own folder or the working
-            directory; lines that start with ``#`` are comments. Videos in a folder are skipped with a message.
+            directory; lines that start with ``#`` are comments. What is not read in a folder is printed.
         cfg: The config, which may read more file types.
 
     Raises:
@@ -41,9 +41,12 @@ def find_sources(source, cfg):
     if source.suffix.lower() == '.txt' and source.is_file():
         paths = _listed_in(source)
         return Path(os.path.commonpath([path.parent for path in paths])), paths
-    if videos := [str(path) for path in files_below(source) if is_video(path)]:
+    files, suffixes = files_below(source), image_suffixes(test_dataset(cfg)) if cfg else IMAGE_SUFFIXES
+    if videos := [str(path) for path in files if is_video(path)]:
         print(f'skipped {counted(len(videos), "videos")} (give predict one video at a time): {listed(videos)}')
-    return find_images(source, image_suffixes(test_dataset(cfg)))
+    if words := unread_images(files, suffixes):
+        print(f'skipped {words}')
+    return find_images(source, suffixes)
 
 
 def _listed_in(file):

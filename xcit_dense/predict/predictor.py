@@ -85,7 +85,7 @@ class Predictor:
         """Set model and classes to those of a checkpoint, and return its metadata on the classes."""
         checkpoint = fetch(str(checkpoint))
         weights = read_checkpoint(checkpoint)
-        use_fit(cfg, weights, given)
+        use_fit(cfg, weights, given, source=checkpoint)
         meta = get_dataset_meta(weights)
         try:
             take_classes(cfg, weights if meta.get('classes') else None, checkpoint, loaders=[])

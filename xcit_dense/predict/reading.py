@@ -1,6 +1,7 @@
 """Images read as a config reads its test data, by its own loader: files, arrays and PIL images, whole or in tiles."""
 import os
 import tempfile
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from mmengine.structures import InstanceData, PixelData
 from PIL import Image, ImageOps
 
 from .._utils.text import first_line
-from ..data.channels import LoadImageChannels, stretched
+from ..data.channels import FULL, LoadImageChannels, stretched
 from ..data.datasets import DataSet
 from ..data.pipelines import turns_images
 from ..errors import ConfigError, DataError
@@ -65,7 +66,12 @@ class ImageReader:
         Returns:
             The output of the loader: ``img`` (H, W) or (H, W, C), names and sizes.
         """
-        return self._load(dict(img_path=str(path), img_id=0, seg_fields=[]))
+        loaded = self._load(dict(img_path=str(path), img_id=0, seg_fields=[]))
+        if loaded and loaded['img'].max() < FULL >> 8 and not loaded.get('channels_of_file') and getattr(
+                cv2.imread(str(path), cv2.IMREAD_UNCHANGED), 'dtype', None) == np.uint16 != loaded['img'].dtype:
+            warnings.warn('of 16-bit images only the upper 8 bits are read, and some hardly use them: scale them as '
+                          'in training, or train with LoadImageChannels', stacklevel=2)
+        return loaded
 
     def load_array(self, array) -> dict:
         """Return what `load` would return for a lossless file with the same content as an array.
@@ -124,9 +130,11 @@ class ImageReader:
         if isinstance(image, (str, os.PathLike)):
             return self.load(image)
         if isinstance(image, Image.Image):
+            if isinstance(self._load.transforms[-1], LoadImageChannels) and image.mode != 'P':
+                return self.load_array(np.asarray(image))
             if image.mode[:1] in 'IF':
-                raise DataError(f'a PIL image of mode {image.mode} has no defined value range. Pass its path, or an '
-                                'array (H, W, 3), RGB, uint8')
+                raise DataError(f'a PIL image of mode {image.mode} has more than 8 bits. Scale it as in training, to '
+                                'an array (H, W, 3), RGB, uint8; or train with LoadImageChannels')
             image = np.asarray((ImageOps.exif_transpose(image) if self._turns else image).convert('RGB'))
         if isinstance(image, np.ndarray):
             return self.load_array(image)

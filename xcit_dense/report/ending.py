@@ -6,7 +6,7 @@ from functools import reduce
 from numbers import Real
 from pathlib import Path
 
-from mmengine.hooks import CheckpointHook, Hook
+from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 from mmengine.runner import EpochBasedTrainLoop
 
@@ -16,7 +16,7 @@ from ..compat.internals import built_train_loop
 from ..config.tasks import task_of
 from ..data.evaluators import key_metric
 from ..errors import ConfigError
-from ..train.saving import VALIDATIONS
+from ..train.saving import VALIDATIONS, DenseCheckpointHook
 from ..train.startup import StartupHook
 from ..train.work_dirs import config_of_run
 from .content import near
@@ -71,8 +71,9 @@ class EndingHook(Hook):
             self._key = self._key or key_metric(cfg) or 'metric'
             if best := self._best(runner, seen):
                 file = infos.get('best_ckpt') or infos.get(f'best_ckpt_{self._key}')
+                name = Path(file or '').name  # a resumed run may leave the best one where it was
                 lines['best'] = f'{self._key} {_named(runner, best)}' + (
-                    f': {Path(file).name}' if file else
+                    f': {name if Path(runner.work_dir, name).exists() else near(file)}' if file else
                     f', not kept: --cfg-options default_hooks.checkpoint.save_best={self._key} keeps it')
             lines['last'] = f'{self._key} {_named(runner, seen[-1])}' + (f': {Path(last).name}' if last else '')
         elif last:
@@ -97,13 +98,13 @@ class EndingHook(Hook):
         return f'; the best so far: {named}' if is_worse else f', the best so far (before: {named})'
 
     def _best(self, runner, seen):
-        """Return the first of the best validations; None without any, or if nothing says which value is better."""
+        """Return the best validation by the rule of the checkpoints; None without any, or without a rule."""
         rule = ((runner.cfg.get('default_hooks') or {}).get('checkpoint') or {}).get('rule')
         try:
-            better = CheckpointHook(save_best=self._key, rule=rule if isinstance(rule, str) else None).is_better_than
+            hook = DenseCheckpointHook(save_best=self._key, rule=rule if isinstance(rule, str) else None)
         except ValueError:  # a metric that mmengine does not know
             return None
-        return reduce(lambda a, b: b if better[self._key](b[1], a[1]) else a, seen) if seen else None
+        return reduce(lambda a, b: b if hook.is_better_than[self._key](b[1], a[1]) else a, seen) if seen else None
 
     def _expected_end(self, runner):
         done = runner.iter - self._start[1] if self._start else 0

@@ -21,7 +21,7 @@ from ..predict.reading import ImageReader, picture_of
 from ..train.resuming import kept_random_state
 from .content import tell_classes, write_classes, write_confusion
 from .loggers import KINDS
-from .measure import compare_with_training
+from .on_training import compare_with_training
 from .page import draw_confusion, write_page
 
 PAGE, CLASSES, CONFUSION, MATRIX = FILES = 'report.html', 'per_class.csv', 'confusion.csv', 'confusion_matrix.png'

@@ -9,6 +9,7 @@ from mmengine.optim import OptimWrapper
 from mmengine.registry import HOOKS, OPTIM_WRAPPERS
 
 from ..compat.internals import is_resumed
+from ..errors import ConfigError
 from ..models.trunk import backbones_of, fuse_backbones
 
 #: Optimizers that change each parameter by itself and write nothing into its group.
@@ -121,3 +122,27 @@ def _join_groups(optimizer, *_):
 
 def _part_groups(optimizer, *_):
     optimizer.param_groups, optimizer.own_groups = optimizer.own_groups, None
+
+
+class RatesByDepth:
+    """Lets `LearningRateDecayOptimizerConstructor` of mmdet and mmseg, which know few backbones, train XCiT too."""
+
+    def add_params(self, params, module, **options):
+        """Add a group for each parameter: rates fall from the heads to the stem by ``paramwise_cfg.decay_rate``.
+
+        Raises:
+            ConfigError: The backbone has no stages, or another number of blocks.
+        """
+        rules, backbone = self.paramwise_cfg, getattr(module, 'backbone', None)
+        if not hasattr(backbone, 'get_layer_depth'):
+            return super().add_params(params, module, **options)
+        for key, value in dict(num_layers=len(backbone.blocks), decay_type='layer_wise').items():
+            if rules.get(key, value) != value:
+                raise ConfigError(f'optim_wrapper.paramwise_cfg.{key} = {rules[key]!r}: this backbone needs {value!r}')
+        for name, parameter in module.named_parameters():
+            if parameter.requires_grad:
+                depth, depths = backbone.get_layer_depth(name, 'backbone.')
+                scale = rules['decay_rate'] ** (depths - 1 - depth)
+                decays = parameter.dim() > 1 and not name.endswith(('.bias', 'pos_embed', 'cls_token'))
+                params.append(dict(params=[parameter], lr=self.base_lr * scale, lr_scale=scale, param_names=[name],
+                                   weight_decay=self.base_wd if decays else 0.))

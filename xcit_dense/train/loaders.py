@@ -16,7 +16,7 @@ from mmengine.dist import get_dist_info
 from mmengine.registry import DATASETS
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
-from .._utils.processes import end_workers, note_workers
+from .._utils.processes import STOP_SIGNALS, end_workers, note_workers
 from .._utils.text import counted
 from ..errors import ConfigError, DataError
 from .resuming import isolated_random_state
@@ -107,7 +107,7 @@ def bind_workers(loader: DataLoader):
     """Let the workers of a loader end with this process or on its request, and not before.
 
     A blocked worker would stay forever. A worker ended by a signal to all processes of the run would end this process
-    in the middle of saving: SIGTERM stays blocked in it, and in threads and processes that it starts.
+    in the middle of saving: SIGTERM and SIGINT stay blocked in it, and in threads and processes that it starts.
     """
     loader.worker_init_fn = partial(_start_worker, loader.worker_init_fn)
     loader._get_iterator = partial(_with_signals_waiting, loader._get_iterator)
@@ -116,8 +116,8 @@ def bind_workers(loader: DataLoader):
 
 
 def _with_signals_waiting(start):
-    """Start workers, which inherit that SIGTERM is blocked."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    """Start workers, which inherit that the signals are blocked."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         iterator = start()
     finally:
@@ -128,7 +128,6 @@ def _with_signals_waiting(start):
 
 def _start_worker(init, number):
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if init:
         init(number)
 

@@ -12,6 +12,7 @@ from mmengine.hooks import EMAHook
 from mmengine.registry import LOOPS
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
+from .._utils.processes import STOP_SIGNALS, release_children
 from .._utils.text import counted, first_line
 from ..compat.internals import OpenLoop, set_steps, steps_of
 from ..data.batches import described, files_of, unwrapped
@@ -19,8 +20,6 @@ from ..errors import ConfigError, DataError, LossError, OutOfMemory, Stopped
 from .loaders import ResumableLoader, explained
 from .resuming import random_state, set_random_state
 from .saving import DenseCheckpointHook
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class _DenseLoop(OpenLoop):
@@ -43,7 +42,6 @@ class _DenseLoop(OpenLoop):
         self._resumed = None  # random state to continue with
         self._steps = None  # of the optimizer wrapper, without skipped batches
         self._signal = None
-        self._pid = os.getpid()  # the workers of the data loader inherit the signal handlers
         self._checks = 0  # batches of a validation after which the processes share their signals
 
     def state_dict(self) -> dict:
@@ -64,8 +62,9 @@ class _DenseLoop(OpenLoop):
         """Train from the current position."""
         module = unwrapped(self.runner.model)
         previous = {}
+        release_children()
         if threading.current_thread() is threading.main_thread():  # Python handles signals only there
-            previous = {number: signal.signal(number, self._note_signal) for number in _SIGNALS}
+            previous = {number: signal.signal(number, self._note_signal) for number in STOP_SIGNALS}
         module.parse_losses = _checked(module.parse_losses)
         if self._steps is not None:
             set_steps(self.runner.optim_wrapper, self._steps)
@@ -152,8 +151,6 @@ class _DenseLoop(OpenLoop):
             self._stop()
 
     def _note_signal(self, number, _):
-        if os.getpid() != self._pid:  # a worker of the data loader, just started
-            return
         if number == self._signal == signal.SIGINT:  # the second Ctrl-C; launchers send SIGTERM more than once
             raise KeyboardInterrupt
         self._signal = self._signal or number
@@ -187,7 +184,7 @@ class _DenseLoop(OpenLoop):
         if hook is None:
             return 'Nothing was saved, as there is no DenseCheckpointHook'
         if threading.current_thread() is threading.main_thread():  # nothing may interrupt the writing
-            for ignored in _SIGNALS:
+            for ignored in STOP_SIGNALS:
                 signal.signal(ignored, signal.SIG_IGN)
         return f'Saved {hook.save_stopped(self.runner, self.iterations)}; continue with --resume'
 

@@ -3,7 +3,7 @@ import copy
 import io
 import math
 import time
-from contextlib import redirect_stdout, suppress
+from contextlib import nullcontext, redirect_stdout, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from ..config.length import UNITS, length_key, set_length, set_val_interval, sho
 from ..errors import ConfigError, Stopped
 from .resuming import kept_random_state
 from .runner import build_runner
+from .work_dirs import lock_work_dir
 
 #: The first iterations, which are slower and belong to the start; the fewest and the most that are measured after them.
 _FIRST, _FEWEST, _MOST = 6, 10, 60
@@ -128,7 +129,8 @@ def _measure(cfg, key, *limits):
     """Train, validate and save with a copy of the config in a folder that is deleted afterwards."""
     folder = Path(cfg.work_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    with (kept_random_state(), TemporaryDirectory(dir=folder, prefix='.measured_') as place,
+    with (lock_work_dir(folder) if is_first_process(cfg.get('launcher')) else nullcontext(), kept_random_state(),
+          TemporaryDirectory(dir=folder, prefix='.measured_') as place,
           redirect_stdout(io.StringIO())):  # which has tables of metrics
         try:
             costs = _costs(_endless(cfg, key, place), *limits)

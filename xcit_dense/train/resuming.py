@@ -21,7 +21,7 @@ from ..weights import fetch, newest_checkpoint
 
 #: Settings that may differ from those of the resumed run: places, and what is reported.
 _PLACES = ('resume', 'load_from', 'init_from', 'work_dir', 'launcher', 'custom_imports', 'config_findings', 'fitted',
-           'timed')
+           'fitted_to', 'timed', 'val_share')
 #: Settings that a resumed run reads from its checkpoint.
 _KEPT = ('optim_wrapper.optimizer', 'optim_wrapper.paramwise_cfg', 'param_scheduler', 'auto_scale_lr')
 
@@ -51,13 +51,6 @@ def find_resumed(checkpoint, work_dir) -> Path:
                               'the work dir has checkpoints)') from error
 
 
-def run_of(checkpoint) -> str | None:
-    """Return the name of the run that wrote a checkpoint, if it has one."""
-    hub = checkpoint.get('message_hub')
-    infos = hub.get('runtime_info') if isinstance(hub, dict) else None
-    return infos.get('run_id') if isinstance(infos, dict) else None
-
-
 def changed_settings(cfg, before, load_from) -> str | None:
     """Return lines on settings that differ from those of the run to resume.
 
@@ -78,7 +71,7 @@ def changed_settings(cfg, before, load_from) -> str | None:
         raise ConfigError('a resumed run uses the optimizer and the schedule of its checkpoint, so these settings '
                           'would have no effect:\n' + '\n'.join(kept) + '\nRestore the previous values'
                           f'{again and f" ({again.strip()})"}, or start a new run from the weights, without --resume: '
-                          f'--cfg-options load_from={load_from}')
+                          f'--init-from {load_from} and another --work-dir')
     return '\n'.join([*changed.values(), *([again] if again and changed else [])])
 
 
@@ -88,7 +81,8 @@ def check_classes(runner, checkpoint, filename):
         checkpoint['meta'].get('dataset_meta'), getattr(runner.train_dataloader.dataset, 'metainfo', None)))
     if saved and found and saved != found:
         raise DataError(f'{filename} has the classes {saved}, but this run has {found}: the outputs of the model would '
-                        'change their meaning. Use the data of the previous run, or start a new run with load_from.')
+                        'change their meaning. Use the data of the previous run, or start a new run from its weights, '
+                        f'without --resume: --init-from {filename} and another --work-dir')
 
 
 def training_state(runner) -> dict:

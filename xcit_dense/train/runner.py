@@ -19,11 +19,12 @@ from torch.utils.data import DataLoader
 from .._utils.files import atomic_write
 from .._utils.processes import is_first_process, run_on_first
 from .._utils.text import counted
-from ..compat.internals import OpenRunner
+from ..compat.internals import OpenRunner, accumulated_steps, mend_weighted_losses
 from ..config.check import check_paramwise
 from ..data.batches import predict_by_size, unwrapped
 from ..errors import CheckpointError, ConfigError, DataError
 from ..weights import fetch, read_checkpoint
+from ..weights.contents import run_of
 from ..weights.convert import from_plain, to_plain
 from . import resuming
 from .evaluation import complete_annotations
@@ -50,7 +51,7 @@ class DenseRunner(OpenRunner):
             self._resumed = read_checkpoint(load_from)
             if not isinstance(self._resumed, dict) or not self._resumed.keys() >= {'meta', 'optimizer'}:
                 raise CheckpointError(f'{load_from} has weights, but no state of a training run to resume. To start '
-                                      'from these weights: --cfg-options load_from=FILE, without --resume.')
+                                      f'from these weights, without --resume: --init-from {load_from}')
             changed = resuming.changed_settings(kwargs.get('cfg'), self._resumed['meta'].get('cfg'), load_from)
             randomness['seed'] = self._resumed['meta'].get('seed', randomness['seed'])  # before anything draws from it
         super().__init__(*args, resume=bool(resume), load_from=load_from, work_dir=work_dir, randomness=randomness,
@@ -89,13 +90,14 @@ class DenseRunner(OpenRunner):
         """Wrap the model for a distributed run; on CPUs without a device number and with plain batch norms.
 
         Raises:
-            ConfigError: The model is to be sharded.
+            ConfigError: The model is to be sharded, or a loss has weights for another number of classes.
         """
         if re.search('FullySharded|DeepSpeed', str((model_wrapper_cfg or {}).get('type'))):
             raise ConfigError('model_wrapper_cfg shards the model (FSDP, DeepSpeed), which DenseRunner does not do: '
                               'remove it. To save memory where most is needed, in the activations, set '
                               'model.backbone.with_cp=True')
         on_cpus = self.distributed and not torch.cuda.is_available() and not is_model_wrapper(model)
+        mend_weighted_losses(model)
         model = predict_by_size(revert_sync_batchnorm(model) if on_cpus else model)
         if on_cpus:
             defaults = dict(broadcast_buffers=False,
@@ -145,11 +147,13 @@ class DenseRunner(OpenRunner):
 
     def scale_lr(self, optim_wrapper, auto_scale_lr=None):
         """Scale the learning rate linearly with the batch size, including the one in the log (``base_lr``)."""
-        super().scale_lr(optim_wrapper, auto_scale_lr)
-        base = optim_wrapper.base_param_settings
-        if base is not None and (auto_scale_lr or {}).get('enable'):
-            images = self.world_size * self.train_dataloader.batch_sampler.batch_size
-            base['lr'] *= images / auto_scale_lr['base_batch_size']
+        if not (auto_scale_lr or {}).get('enable'):
+            return
+        steps, for_batch = accumulated_steps(optim_wrapper), auto_scale_lr['base_batch_size']
+        for_batch = for_batch / steps if steps > 1 else for_batch
+        super().scale_lr(optim_wrapper, dict(auto_scale_lr, base_batch_size=for_batch))
+        if base := optim_wrapper.base_param_settings:
+            base['lr'] *= self.world_size * self.train_dataloader.batch_sampler.batch_size / for_batch
 
     def load_checkpoint(self, filename, map_location='cpu', strict=True, revise_keys=None):
         """Load the model's weights from a file.
@@ -195,12 +199,17 @@ class DenseRunner(OpenRunner):
                 path = fetch(str(weights), 'To train without it, omit --init-from or load_from, or use --no-pretrained')
                 if Path(weights).is_dir():
                     self.loads_from = weights = str(path)
-            run = resuming.run_of(self._resumed) if self._resumed else self._run
+            run = run_of(self._resumed) if self._resumed else self._run
             self.notes = run_on_first(claim_work_dir, self.work_dir, resumed, run, weights)
+            return super().train()
+
+    def load_or_resume(self):
+        """Load or resume; only then a training, which may be refused, replaces the config of the run before it."""
+        super().load_or_resume()
+        if hasattr(self, 'notes'):
             config = run_on_first(publish_config, self._config_file, self.work_dir)
             if self.notes:  # of the first process
                 self.notes.config = config
-            return super().train()
 
     def init_weights(self):
         """Initialise the weights, unless the model will have those of its checkpoint."""
@@ -218,15 +227,15 @@ class DenseRunner(OpenRunner):
             filename = str(resuming.find_resumed(filename, self.work_dir))
             self._resumed = read_checkpoint(filename)
         checkpoint, self.loads_from, self.resumes = self._resumed, filename, True  # users may call this themselves
-        self._run = resuming.run_of(checkpoint)
+        self._run = run_of(checkpoint)
         resuming.check_classes(self, checkpoint, filename)
         super().resume(filename, *args, **kwargs)
         loop, state = self.train_loop, checkpoint.get('training')
         if self.epoch >= loop.max_epochs if isinstance(loop, EpochBasedTrainLoop) else self.iter >= self.max_iters:
             self.logger.warning(f'{filename} is the end of a run of {counted(self.iter, "iterations")}: nothing is '
                                 'left to train. With a longer train_cfg, the run continues at the learning rate at '
-                                'which its schedule ended. For another schedule, start a new run: --cfg-options '
-                                f'load_from={filename}, without --resume.')
+                                'which its schedule ended. For another schedule, start a new run without --resume: '
+                                f'--init-from {filename} and another --work-dir')
         if not hasattr(loop, 'load_state_dict'):
             return
         if state is None or len(state['loops']) != get_world_size():

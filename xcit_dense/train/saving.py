@@ -34,6 +34,9 @@ class DenseCheckpointHook(OpenCheckpointHook):
     Other arguments are those of `mmengine.hooks.CheckpointHook`, except ``published_keys`` and those for another place.
     """
 
+    #: While nothing is learned, the last checkpoint is the best.
+    rule_map = {**OpenCheckpointHook.rule_map, 'greater': lambda a, b: a > b or a == b <= 0}
+
     def __init__(self, *args, on_write_error: str = 'stop', **kwargs):
         if on_write_error not in ('stop', 'continue'):
             raise ConfigError(f"on_write_error must be 'stop' or 'continue', got {on_write_error!r}")

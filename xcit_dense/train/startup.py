@@ -161,14 +161,14 @@ def _steps(runner):
     size, scale = _batch_size(runner), runner.auto_scale_lr or {}
     if size is None:
         return {'batch': 'size set by the batch sampler', 'learning rate': rate}
-    images, base = size * runner.world_size, scale.get('base_batch_size')
-    accumulated = accumulated_steps(runner.optim_wrapper)
+    accumulated, base = accumulated_steps(runner.optim_wrapper), scale.get('base_batch_size')
+    images = size * runner.world_size * accumulated
     if scale.get('enable'):
-        rate += f'; scaled by {images / base:g}: {counted(images, "images")} per batch, the config is for {base}'
-    elif base not in (None, images * accumulated):
+        rate += f'; scaled by {images / base:g}: {counted(images, "images")} per step, the config is for {base}'
+    elif base not in (None, images):
         rate += (f'; not scaled, although the config is for {counted(base, "images")} per step (--auto-scale-lr scales '
                  'it)')
-    return {'batch': f'{counted(images * accumulated, "images")} per step ({size} per process x '
+    return {'batch': f'{counted(images, "images")} per step ({size} per process x '
                      f'{counted(runner.world_size, "processes")} x {accumulated} accumulated)',
             'learning rate': rate}
 

@@ -57,8 +57,8 @@ def check_work_dir(cfg, overwrite: bool = False):
 def lock_work_dir(work_dir):
     """Keep other trainings out of a folder until the returned file is closed, or this process ends.
 
-    A file system without locks (``flock``), as some in a network, cannot do that; a warning says so. Half-written files
-    of killed trainings are removed.
+    A file system without locks (``flock``), as some in a network, cannot do that; a warning says so. What killed
+    trainings left half-written or measured is removed.
 
     Raises:
         CheckpointError: The folder cannot be written to.
@@ -84,6 +84,8 @@ def lock_work_dir(work_dir):
         for part in folder.glob('*.part'):  # of killed trainings
             if re.search(r'\.[0-9a-f]{8}\.part$', part.name):  # not a user's download
                 part.unlink(missing_ok=True)
+        for file_inside in folder.glob('.measured_????????/.running'):  # of --minutes, which had this lock
+            shutil.rmtree(file_inside.parent, ignore_errors=True)
         stack.pop_all()
         return file
 

@@ -126,6 +126,13 @@ def get_meta(checkpoint) -> dict:
     return meta if isinstance(meta, dict) else {}
 
 
+def run_of(checkpoint) -> str | None:
+    """Return the name of the run that wrote a checkpoint, if it has one."""
+    hub = checkpoint.get('message_hub') if isinstance(checkpoint, dict) else None
+    infos = hub.get('runtime_info') if isinstance(hub, dict) else None
+    return infos.get('run_id') if isinstance(infos, dict) else None
+
+
 def get_dataset_meta(checkpoint) -> dict:
     """Return class names and palette under mmengine's keys, also from files of mmdet 2 and mmseg 0."""
     meta = get_meta(checkpoint)

@@ -173,7 +173,7 @@ def best_checkpoint(work_dir) -> Path:
         why = f'best of {counted(notes.validations, "validations")}'
     elif not found:
         found = newest_checkpoint(work_dir)
-        why = f'newest, as {files[0].name} is missing or damaged' if files else 'newest, as no best one was kept'
+        why = f'newest, as {files[0].name} is missing or damaged' if files else 'newest, as this folder has no best one'
     if is_first_of_any_launcher():
         print_log(f'checkpoint of {work_dir}: {why}: {found.name}', logger='current')
     return found

@@ -141,6 +141,9 @@ class _Dtype(metaclass=_Sealed):
     @staticmethod
     def read(dtype, data):
         """Return the numbers in raw bytes."""
+        if isinstance(dtype, np.dtype):  # outside `read_checkpoint`, it is NumPy's own
+            order, dtype = dtype.str[0], _Dtype(dtype.str[1:])
+            dtype.__setstate__((3, order))
         if not isinstance(dtype, _Dtype) or not isinstance(data, bytes | bytearray):
             raise ValueError('refused: an array of anything other than numbers')
         return np.frombuffer(data, dtype.value)
@@ -153,7 +156,7 @@ class _Array(np.ndarray, metaclass=_Sealed):
     """
 
     def __new__(cls, *args):
-        if args[:2] != (cls, (0, )):  # such as an address in memory
+        if args[:1] not in ((cls, ), (np.ndarray, )) or args[1:2] != ((0, ), ):  # such as an address in memory
             raise ValueError('refused: an array built by hand')
         return super().__new__(cls, 0)
 
@@ -195,9 +198,10 @@ class _SavedHistory(HistoryBuffer):
 
 
 def _statistics_method(owner, name):
-    """Replaces the ``getattr`` with which a pickle names the methods of a log buffer; they are never used."""
-    if owner is not _SavedHistory or name not in ('min', 'max', 'current', 'mean'):
+    """Replaces the ``getattr`` with which a pickle names the methods of a log buffer."""
+    if owner not in (_SavedHistory, HistoryBuffer) or name not in ('min', 'max', 'current', 'mean'):
         raise ValueError(f'refused: attribute {name!r}')
+    return getattr(HistoryBuffer, name)
 
 
 #: NumPy's names in a file, before and since NumPy 2, and their stand-ins.
@@ -220,3 +224,10 @@ class _ArrayReader(pickle.Unpickler):
         if f'{module}.{name}' not in self.KNOWN:
             raise ValueError(f'refused: {module}.{name}')
         return self.KNOWN[f'{module}.{name}']
+
+
+# inferencers of the frameworks, and programs, read such files with torch alone. Its list has no order: what a program
+# allows itself may replace any of these. By name, as the end of `torch.serialization.safe_globals` removes classes
+torch.serialization.add_safe_globals([(stand_in, name) for name, stand_in in {
+    **_RUNS, 'numpy.dtype': np.dtype,
+    **{f'numpy.dtypes.{kind.__name__}': kind for kind in map(type, map(np.dtype, '?bhilqBHILQefd'))}}.items()])

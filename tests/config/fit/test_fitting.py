@@ -203,6 +203,47 @@ def test_a_config_of_the_users_wins_where_it_differs(boxes, tmp_path):
     assert cfg.test_dataloader.dataset.pipeline[1].scale[0] > 192
 
 
+def test_what_a_file_writes_stays_also_if_it_is_as_in_the_recipe(boxes, own):
+    text = '''
+anchors = dict(scales=[6])
+val_dataloader = dict(num_workers=0)
+test_dataloader = val_dataloader
+_base_.model.test_cfg['rcnn'].max_per_img = 50
+model = dict(rpn_head=dict(anchor_generator=anchors), train_cfg={'rpn_proposal': {'max_per_img': 100}})
+'''
+    size = '_base_.test_dataloader.dataset.pipeline[1].scale = (192, 192)\n'
+    fit(cfg := config_for(boxes, own(text, SMALL_CONFIG)))
+    assert cfg.model.rpn_head.anchor_generator.scales == [6] and cfg.model.test_cfg.rcnn.max_per_img == 50
+    assert cfg.model.train_cfg.rpn_proposal.max_per_img == 100 < cfg.model.test_cfg.rpn.max_per_img
+    assert cfg.test_dataloader.dataset.pipeline[1].scale[0] > 192
+    fit(cfg := config_for(boxes, own(size + 'train_cfg = dict(max_epochs=6)', SMALL_CONFIG)))
+    assert cfg.test_dataloader.dataset.pipeline[1].scale == (192, 192) and cfg.train_cfg.max_epochs == 6
+
+
+def test_queries_are_as_many_as_the_objects_and_detections_not_more(tmp_path):
+    root = write_boxes(tmp_path, *[(192, 192, [('a', 24, 24)] * 60)] * 12, classes=('a', ))
+    for given, numbers in (({}, (100, 100)), (dict(load_from='x'), (50, 50)), (dict(model__num_queries=40), (40, 40))):
+        cfg = config_for(root, 'dino_xcit_n12_p16_small', **given)
+        fit(cfg, given=[key.replace('__', '.') for key in given])
+        assert (cfg.model.num_queries, cfg.model.test_cfg.max_per_img) == numbers
+
+
+def test_repeated_data_has_longer_epochs_and_accumulated_batches_more_objects(boxes):
+    def fitted(kind=None, **options):
+        cfg = config_for(boxes, train_dataloader__batch_size=2, **options)
+        if kind:
+            cfg.train_dataloader.dataset = dict(**kind, dataset=cfg.train_dataloader.dataset)
+        fit(cfg)
+        return cfg
+
+    plain, seen = fitted(), fitted(dict(type='RepeatDataset', times=5))
+    assert (plain.train_cfg.max_epochs, seen.train_cfg.max_epochs) == (10, 6)  # of 100 and 500 iterations
+    other = fitted(dict(type='ClassBalancedDataset', oversample_thr=1.))  # how long they are is not known
+    assert other.train_cfg.max_epochs == 6 and other.fitted and 'objects in 200 images' in other.fitted_to
+    steps = fitted(optim_wrapper__accumulative_counts=4)
+    assert steps.optim_wrapper.optimizer.lr > plain.optim_wrapper.optimizer.lr
+
+
 def test_only_recipes_for_any_data_are_fitted(tmp_path):
     wanted = {name: not name.startswith('xcit') and name.endswith(('_small', '_small_seg', '_custom', '_finetune'))
               for name in list_models()}

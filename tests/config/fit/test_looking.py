@@ -69,6 +69,19 @@ def test_what_cocos_map_does_not_count(tmp_path):
         assert only(found, *words) if words else not found.warnings
 
 
+@pytest.mark.parametrize('name, most, queries', (
+    ('deformable_detr', 'model.test_cfg.max_per_img', 'model.num_queries'),
+    ('mask2former', 'model.test_cfg.max_per_image', 'model.panoptic_head.num_queries')))
+def test_a_query_finds_one_object(name, most, queries, tmp_path):
+    """The advice has both, as frameworks fail where the first is beyond the second."""
+    images = [(192, 192, [('a', 24, 24), ('b', 24, 24)] * 30)] * 12
+    assert only(looked(tmp_path, images, f'{name}_xcit_n12_p16_small', 10**5), f'{most}=100 {queries}=100')
+    for few in (30, 60):
+        found = looked(tmp_path, images, f'{name}_xcit_n12_p16_small', 10**5, **{
+            most.replace('.', '__'): 100, queries.replace('.', '__'): few})
+        assert only(found, f'{queries} = 30: use', f'{queries}=100') if few < 60 else not found.warnings
+
+
 def test_images_left_out_for_their_size(tmp_path):
     found = looked(tmp_path, [*USUAL, (7, 99, [('a', 5, 9)])])
     assert only(found, '1 image ', 'min_size', 'train_dataloader.dataset.filter_cfg.min_size=1')
@@ -87,6 +100,10 @@ def test_large_steps_and_short_runs(tmp_path):
     assert only(looked(tmp_path, batch=13), '13 images', 'only 12', '--batch-size 3')
     assert not looked(tmp_path, length=50, param_scheduler__0__end=50).warnings
     assert only(looked(tmp_path, length=49), '294 iterations', '--epochs 21')
+    small = [(384, 384, [('a', 12, 12)] * 3)] * 12  # larger ones would take longer
+    assert '--epochs' in (lines := looked(tmp_path, small, length=49).warnings)[0]
+    assert not any('--image-size' in line for line in lines)
+    assert any('--image-size' in line for line in looked(tmp_path, small).warnings)
 
 
 @pytest.mark.parametrize('end, share', ((100, None), (101, '101 of the 400'), (400, '400 of the 400'), (401, None)))
@@ -132,7 +149,7 @@ def test_thin_and_rare_classes_of_label_maps(tmp_path):
 
 def test_a_classifier_has_no_lines(class_folders):
     pytest.importorskip('mmpretrain')
-    assert look(config_for(class_folders, TINY_CLS_CONFIG), 100, 8) == ({}, [])
+    assert look(config_for(class_folders, TINY_CLS_CONFIG), 100, 8) == Look({}, [])
 
 
 def test_suggestions_are_for_configs_that_do_not_fit_themselves():
@@ -141,3 +158,5 @@ def test_suggestions_are_for_configs_that_do_not_fit_themselves():
     lines = describe_fit(Config(dict(fitted=[dict(key='a.b', before=1, after=2, why='larger')])), found)
     assert lines[''].endswith('too small') and 'a.b  1 -> 2  (larger)' in lines['fitted'] and lines['objects']
     assert describe_fit(Config(dict(fitted=[])), Look({}, [])) == dict(fitted='the recipe fits the data')
+    of_other = describe_fit(Config(dict(fitted=[], fitted_to='9 images')), Look({}, [], '8 images'))['fitted']
+    assert of_other.startswith('to 9 images, which is not this data')

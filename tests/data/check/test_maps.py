@@ -1,6 +1,7 @@
 """Problems of label maps, label by label; and layouts that are wrong."""
 import shutil
 
+import cv2
 import numpy as np
 import pytest
 from mmengine.config import Config
@@ -19,9 +20,13 @@ NAMES = ('a', 'b', 'c')
 
 FAULTS = (
     ('map-missing', lambda image, path: path.unlink(), '000000000001.jpg'),
+    ('map-missing', lambda image, path: path.rename(path.with_suffix('.jpg')), 'JPEG files are not read'),
+    ('files-left-out', lambda image, path: image.with_suffix('.HEIC').touch(), '1 image of formats that are not read'),
     ('map-unreadable', lambda image, path: path.write_bytes(b'no picture'), 'cannot be read'),
     ('map-unreadable', lambda image, path: path.write_bytes(path.read_bytes()[:-60]), 'cannot be read'),
-    ('map-mode', save_map(lambda m: m.astype(np.uint16) + 256), 'I;16'),
+    ('image-depth', lambda image, path: cv2.imwrite(f'{image.with_suffix(".png")}', np.full((64, 62), 1279, np.uint16))
+     and [image.unlink()], 'the highest value is 1,279, which leaves 5 grey values'),
+    ('map-mode', save_map(lambda m: m.astype(np.uint16) + 256), 'I;16 with the values 256 to '),
     ('map-mode', save_map(lambda m: np.stack([m] * 3, 2)), 'RGB'),
     ('map-mode', save_map(lambda m: np.stack([m] * 4, 2)), 'RGBA'),
     ('map-size', save_map(lambda m: m[:-1]), 'not '),
@@ -133,10 +138,13 @@ def test_a_map_is_read_label_by_label(tmp_path):
     Image.fromarray(np.eye(4, dtype=bool)).save(tmp_path / '1.png')
     for name in ('p.png', '1.png'):
         assert read_map(tmp_path / name)['labels'] == [[0, 12], [1, 4]]
+    Image.fromarray(np.eye(4, dtype=np.int32) - 1).save(tmp_path / 'i.tif')  # mmseg reads -1 as 255
+    assert read_map(tmp_path / 'i.tif')['labels'] == [[0, 4], [255, 12]]
 
 
-@pytest.mark.parametrize('size, fits', (((6, 4), True), ((4, 6), False), ((6, 5), False), ((7, 4), False)))
-def test_a_map_has_the_size_of_its_image(tmp_path, size, fits):
+@pytest.mark.parametrize('size, found', (
+    ((6, 4), ''), ((4, 6), 'image-rotated'), ((6, 5), 'map-size'), ((7, 4), 'map-size')))
+def test_a_map_has_the_size_of_its_image(tmp_path, size, found):
     """Also where the image is turned on reading, and the map, which has no mark, is not."""
     data_of(tmp_path, {0: 12, 1: 12})
     exif = Image.Exif()
@@ -144,9 +152,10 @@ def test_a_map_has_the_size_of_its_image(tmp_path, size, fits):
     Image.new('RGB', (4, 6)).save(tmp_path / 'images/training/0.jpg', exif=exif)
     Image.fromarray(np.eye(*size[::-1], dtype=np.uint8)).save(tmp_path / 'annotations/training/0.png')
     report = check_data_set(dataset_of(tmp_path))
-    assert kinds_of(report) == (set() if fits else {'map-size'})
-    if not fits:  # width goes before height
-        assert report.findings[0].value.startswith(f'{size[0]} x {size[1]}, not 6 x 4')
+    assert kinds_of(report) == {found} - {''}
+    if found:  # width goes before height
+        words = '6 x 4, not 4 x 6' if found == 'image-rotated' else f'{size[0]} x {size[1]}, not 6 x 4'
+        assert report.findings[0].value.startswith(words)
 
 
 def test_shares_of_the_classes(root):
@@ -186,12 +195,12 @@ def test_layout_that_the_class_of_a_data_set_knows(root):
         Image.fromarray(np.full((30, 40), [18, 255][number], np.uint8)).save(
             maps / f'town_{number}_gtFine_labelTrainIds.png')
         Image.new('RGBA', (40, 30)).save(maps / f'town_{number}_gtFine_color.png')
+    (root / 'classes.txt').unlink()
     report = check_data_set(street)
     only(report, 'map-ignored')
     assert report.counts['images'] == 2 and report.classes[18] == ('bicycle', 1, 1200)
     assert 'no-images' in kinds_of(check_data_set(dict(street, img_suffix='.jpg')))  # what the config says goes first
-    (root / 'classes.txt').unlink()
-    assert classes_of_data(Config(street))['classes'] == tuple(map(str, range(19)))  # the colours are no label maps
+    assert classes_of_data(Config(street))['classes'][18] == 'bicycle'  # the colours are no label maps
     # 0 is unlabelled, 150 the last class
     save_map(lambda m: np.where(m == 0, 150, 0).astype(np.uint8))(*image_and_map(root))
     ade = folders(root, type='ADE20KDataset', metainfo=None)

@@ -57,7 +57,7 @@ WARNINGS_THAT_DROP = {
 #: What training can use as it is.
 WARNINGS_THAT_STAY = {
     'not-checked', 'box-sticks-out', 'polygon-points', 'image-left-out', 'map-ratio', 'class-unused', 'class-spare',
-    'class-test', 'data-set-twice', 'files-left-out', 'class-empty', 'class-ids', 'class-void'}
+    'class-test', 'data-set-twice', 'files-left-out', 'image-depth', 'class-empty', 'class-ids', 'class-void'}
 ERRORS, WARNINGS = ERRORS_THAT_DROP | ERRORS_THAT_STAY, WARNINGS_THAT_DROP | WARNINGS_THAT_STAY
 DROP = ERRORS_THAT_DROP | WARNINGS_THAT_DROP
 

@@ -12,8 +12,8 @@ from .keys import Hint, dicts_by_key, finding, meant_by, value_at
 
 #: Keys that mmengine's runner reads in addition to its arguments, or that its registry, `load_config` or a tool reads.
 _TOP_LEVEL = ('activation_checkpointing', 'classes_from_data', 'compile', 'config_findings', 'custom_imports',
-              'efficient_conv_bn_eval', 'find_unused_parameters', 'fitted', 'init_from',
-              'model_wrapper_cfg', 'runner_type', 'sync_bn', 'timed', '_scope_')
+              'efficient_conv_bn_eval', 'find_unused_parameters', 'fitted', 'fitted_to',
+              'init_from', 'model_wrapper_cfg', 'runner_type', 'sync_bn', 'timed', 'val_share', '_scope_')
 #: Keys of mmdet 2 and mmseg 0, and what replaced them.
 _OLD = dict(
     checkpoint_config='default_hooks.checkpoint', cudnn_benchmark='env_cfg.cudnn_benchmark',

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from ..._utils.text import counted, shown
 from ..check import warm_up_of
+from ..length import repeats_of
 from ..tasks import task_of
 from .detection import factor_for_objects, fit_detector, look_at_objects, share_of_rare
 from .geometry import RARE, measure_objects, named_classes
@@ -43,9 +44,11 @@ class Look(NamedTuple):
     Attributes:
         facts: Texts by name, for the block at the start of a run.
         warnings: Sentences, each with the option that fixes the problem.
+        data: What was looked at, in words; '' if it cannot be measured.
     """
     facts: dict
     warnings: list
+    data: str = ''
 
 
 def look(cfg, epoch_length: int = None, images: int = None) -> Look:
@@ -56,23 +59,28 @@ def look(cfg, epoch_length: int = None, images: int = None) -> Look:
         epoch_length: The iterations of an epoch, if known; by default those of the measured images.
         images: The images of a batch, over all processes, if known.
     """
-    facts, warnings = {}, []
+    facts, warnings, others, measured = {}, [], [], None
     if fit := task_of(cfg).part('fit'):
         measured = fit.measure(cfg)
         if measured:
-            epoch_length = epoch_length or images and -(-measured.count // images)
-            fit.look(cfg, measured, facts, warnings)
-            _look_at_classes(fit, measured, 'fitted' in cfg, warnings)
-        _look_at_length(cfg, epoch_length, images, measured, warnings)
-    return Look(facts, warnings)
+            times = repeats_of(cfg)
+            epoch_length = epoch_length or images and times and -(-measured.count * times // images)
+            fit.look(cfg, measured, facts, others)
+            _look_at_classes(fit, measured, 'fitted' in cfg, others)
+        if _look_at_length(cfg, epoch_length, images, measured, warnings):  # larger images would need more still
+            others = [line for line in others if '--image-size' not in line]
+    return Look(facts, warnings + others, measured.in_words if measured else '')
 
 
 def describe_fit(cfg, found: Look) -> dict:
     """Return what a start says about the fit, by name: what was changed, the facts, and under '' the warnings."""
     lines = dict(found.facts)
     if 'fitted' in cfg:
-        lines = {'fitted': '\n  '.join(['to the data (--no-fit keeps the recipe):', *changes_in_words(cfg.fitted)])
-                 if cfg.fitted else 'the recipe fits the data', **lines}
+        was = cfg.get('fitted_to')
+        title = (f'to {was}, which is not this data: train with the original config to fit it again'
+                 if was not in (None, found.data) else
+                 'to the data (--no-fit keeps the recipe)' if cfg.fitted else 'the recipe fits the data')
+        lines = {'fitted': '\n  '.join([title + ':' * bool(cfg.fitted), *changes_in_words(cfg.fitted)]), **lines}
     if found.warnings:
         lines[''] = '\n'.join(['the config may not fit the data:', *(f'  {line}' for line in found.warnings),
                                *['--suggest prints a config that fits'] * ('fitted' not in cfg)])
@@ -100,6 +108,7 @@ def _look_at_classes(fit, measured, is_fitted, warnings):
 
 
 def _look_at_length(cfg, epoch_length, images, measured, warnings):
+    """Add warnings about the length; return whether the run is too short to learn."""
     if measured and images and measured.count < images:
         warnings.append(f'a step needs {images} images, but the data has only {measured.count}: '
                         f'use --batch-size {max(measured.count // 4, 1)}')
@@ -111,6 +120,9 @@ def _look_at_length(cfg, epoch_length, images, measured, warnings):
                             f'{path}.end={shorter}')
     epochs, iterations = map((cfg.get('train_cfg') or {}).get, ('max_epochs', 'max_iters'))
     length = iterations or (epochs or 0) * (epoch_length or 0)
-    if measured and 0 < length < _SHORT and not cfg.get('timed'):  # as short as it was asked for
+    if not measured or not 0 < length < _SHORT:
+        return False
+    if not cfg.get('timed'):  # as short as it was asked for
         option = f'--epochs {-(-1000 // epoch_length)}' if epochs and epoch_length else '--iterations 1000'
         warnings.append(f'the run has only {counted(length, "iterations")} in all: use {option}')
+    return True

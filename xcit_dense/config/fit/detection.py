@@ -7,6 +7,7 @@ from ...data.datasets import LOADERS, datasets, dicts_in
 from ..check.keys import concerns
 from ..check.keys import value_at as at
 from ..length import process_count
+from ..own import ACCUMULATED
 from .geometry import (
     NO_ANCHOR,
     RARE,
@@ -54,14 +55,16 @@ def look_at_objects(cfg, objects, facts, warnings):
             warnings.append(f'the median object has {median:.2g} pixels after resizing, {median / patch:.2g} tokens of '
                             f'{patch} pixels: {larger(step, objects, SMALL * patch / median)}')
         _look_at_anchors(anchors_of(cfg), boxes, facts, warnings)
-    most = objects.most(99)
+    most, queries = objects.most(99), _queries_of(cfg.model)
     for key, kept in _objects_kept(cfg.model).items():
         # one object has several proposals
-        need = 2 * most if 'rpn' in key else most
-        if kept < need:
-            what = 'proposals' if 'rpn' in key else 'detections'
+        need, what = (2 * most, 'proposals') if 'rpn' in key else (most, 'detections')
+        few, wanted = {key: kept, **queries}, rounded(1.5 * need, 50)
+        if min(few.values()) < need:
+            options = ' '.join(f'{name}={wanted}' for name, now in few.items() if now < wanted)
+            key = min(few, key=few.get)
             warnings.append(f'99% of the images have up to {counted(most, "objects")}, which need {need} {what}, but '
-                            f'{key} = {kept}: use --cfg-options {key}={rounded(1.5 * need, 50)}')
+                            f'{key} = {few[key]}: use --cfg-options {options}')
     if _counts_hundred(cfg) and most > _HUNDRED:
         warnings.append(f'images have up to {most} objects, but COCO\'s mAP counts only the {_HUNDRED} best of an '
                         'image, so it cannot reach 1; mAP_50 and the others count 1000')
@@ -74,12 +77,15 @@ def look_at_objects(cfg, objects, facts, warnings):
 
 def _objects_kept(model) -> dict:
     """Return the limits on the objects, or the proposals, of an image, by their keys in the config."""
-    found = {}
-    for place in ('test_cfg.rcnn', 'test_cfg', 'test_cfg.rpn', 'train_cfg.rpn_proposal'):
-        most = at(model, f'{place}.max_per_img')
-        if isinstance(most, int):
-            found[f'model.{place}.max_per_img'] = most
-    return found
+    keys = [f'{place}.{name}' for place in ('test_cfg.rcnn', 'test_cfg', 'test_cfg.rpn', 'train_cfg.rpn_proposal')
+            for name in ('max_per_img', 'max_per_image')]
+    return {f'model.{key}': most for key in keys if isinstance(most := at(model, key), int)}
+
+
+def _queries_of(model) -> dict:
+    """Return the number of queries, each of which finds one object at most, by its key; empty without queries."""
+    return {f'model.{key}': number for key in ('num_queries', 'panoptic_head.num_queries', 'rpn_head.num_proposals')
+            if isinstance(number := at(model, key), int)}
 
 
 def _counts_hundred(cfg) -> bool:
@@ -112,22 +118,19 @@ def factor_for_objects(cfg, step, objects, least: int):
 
 
 def fit_detector(cfg, objects, given=(), keeps_rate: bool = False) -> dict:
-    """Change anchors, limits on the number of objects, filters and the learning rate.
+    """Change anchors, limits on the number of objects, filters and the learning rate; return the reasons by key.
 
     Args:
         cfg: The config, which is changed.
         objects: `xcit_dense.config.fit.geometry.Objects`.
         given: Dotted keys that the user set: with one of the anchors, all of them stay.
         keeps_rate: Whether the learning rate stays.
-
-    Returns:
-        The reasons, by the keys that were changed.
     """
     boxes, whys = objects.boxes[:, 2:] * zooms(resize_of(cfg) or {}, objects.boxes[:, :2]), {}
-    for values, why in (_anchors(cfg, boxes, given), _numbers(cfg, objects), _filter(cfg, objects)):
+    for values, why in (_anchors(cfg, boxes, given), _numbers(cfg, objects, given), _filter(cfg, objects)):
         cfg.merge_from_dict(values)
         whys.update(dict.fromkeys(values, why))
-    size = (cfg.train_dataloader.get('batch_size') or 1) * process_count()
+    size = (cfg.train_dataloader.get('batch_size') or 1) * process_count() * (at(cfg, ACCUMULATED) or 1)
     return whys if keeps_rate else whys | _fit_rate(cfg, size * objects.total / objects.count)
 
 
@@ -146,12 +149,19 @@ def _anchors(cfg, boxes, given):
         f'{after:.0%} of the boxes have an anchor with an IoU of {anchors.positive:g} or more, before {before:.0%}')
 
 
-def _numbers(cfg, objects):
+def _numbers(cfg, objects, given):
     """Return limits on the number of objects, as values by key, and the reason."""
     most, usual = objects.most(100), objects.most(50)
-    wanted = {key: rounded((3 if 'rpn' in key else 1.3) * most, 50) for key in _objects_kept(cfg.model)}
-    values = {key: wanted[key] for key, now in _objects_kept(cfg.model).items()
-              if now < (2 if 'rpn' in key else 1) * most}
+    limits, queries = _objects_kept(cfg.model), _queries_of(cfg.model)
+    wanted = {key: rounded((3 if 'rpn' in key else 1.3) * most, 50) for key in (*limits, *queries)}
+    # weights to start from have their number of queries
+    values = {} if cfg.get('init_from') or cfg.get('load_from') else {
+        key: wanted[key] for key, now in queries.items() if now < most and not concerns(key, given)}
+    found = min({**queries, **values}.values(), default=float('inf'))
+    for key, now in limits.items():
+        wanted[key] = min(wanted[key], found)
+        if now < min((2 if 'rpn' in key else 1) * most, found) or now > found * len(objects.classes):
+            values[key] = wanted[key]
     for key in [*values]:
         before = key.replace('max_per_img', 'nms_pre')
         now = at(cfg, before)

@@ -6,22 +6,20 @@ import math
 import re
 import textwrap
 from numbers import Real
-from pathlib import Path
 
 from mmengine.config import Config
 
-from ..._utils.files import folder_of
 from ..._utils.text import counted
 from ...data.datasets import LOADERS, datasets
 from ...errors import ConfigError, DataError
 from ...weights.contents import config_of_checkpoint
 from ..check import warm_up_of
 from ..check.keys import changes, concerns, copies_of, restore_given, set_value, value_at
-from ..check.top_level import files_of, option_for
-from ..image_size import box_of, set_image_size
-from ..length import UNITS, process_count, set_length, set_val_interval, shorten_warm_up
+from ..check.top_level import option_for
+from ..image_size import box_of, set_image_size, use_trained_size
+from ..length import UNITS, process_count, repeats_of, set_length, set_val_interval, shorten_warm_up
 from ..loading import read_config
-from ..settings import PARTS
+from ..own import PARTS, own_files, own_keys
 from ..tasks import task_of
 from . import changes_in_words
 from .detection import REPEATS, repeat_rare
@@ -45,11 +43,11 @@ def fits_itself(cfg) -> bool:
     """Whether a config is fitted by default: one of this package that reads its classes from the data, or one based on
     it, that is not fitted yet."""
     return bool(cfg.get('classes_from_data') and cfg.get('train_cfg') and task_of(cfg).fit and 'fitted' not in cfg
-                and _own_files(cfg)[0])
+                and own_files(cfg)[0])
 
 
 def fit(cfg, settings=None, given=()):
-    """Fit a config to its training data; ``cfg.fitted`` gets what was changed, from what, and why.
+    """Fit a config to its training data; ``cfg.fitted`` gets the changes with reasons, ``cfg.fitted_to`` the data.
 
     Data that cannot be measured, and configs with several training data sets, stay as they are.
 
@@ -68,7 +66,7 @@ def fit(cfg, settings=None, given=()):
     measured = part.measure(cfg)
     if measured is None:
         return None
-    given = [*given, *_own_keys(cfg)]
+    given = [*given, *own_keys(cfg)]
     asked = _asked([*given, *(settings.options if settings else ())])
     record, factor, box, before = [], 1., box_of(cfg), copies_of(cfg, PARTS)
     if '--image-size' not in asked:
@@ -79,16 +77,16 @@ def fit(cfg, settings=None, given=()):
             factor = 1.
         if factor != 1.:
             record.append(dict(key=SIZE, before=list(box), after=list(box_of(cfg)), why=why))
-    recipe = box_of(read_config(_own_files(cfg)[0] or cfg.filename))
+    recipe = box_of(read_config(own_files(cfg)[0] or cfg.filename))
     if factor == 1. and box and recipe:  # by which the user enlarged the images
         factor = max((math.prod(box) / math.prod(recipe)) ** 0.5, 1.)
-    before, whys = copies_of(cfg, PARTS), {}
+    before, whys, times = copies_of(cfg, PARTS), {}, repeats_of(cfg)
     if '--batch-size' not in asked:
-        whys |= _fit_batch(cfg, factor, measured.count)
+        whys |= _fit_batch(cfg, factor, measured.count * (times or 1))
     images = (cfg.train_dataloader.get('batch_size') or 1) * process_count()
     if part.change:
         whys |= part.change(cfg, measured, given, keeps_rate=bool(asked & {'--lr', '--batch-size'}))
-    epoch_length = -(-measured.count // images)
+    epoch_length = times and -(-measured.count * times // images)
     for key, unit in UNITS.items():
         length = settings.options.get(f'--{unit}') if settings else None
         if length and not cfg.train_cfg.get(key):  # was converted by the batch size of before
@@ -97,8 +95,8 @@ def fit(cfg, settings=None, given=()):
     if not {'train_cfg', *(f'train_cfg.{key}' for key in UNITS)} & {*given}:
         warm_up, *_ = warm_up_of(cfg, epoch_length) or ('', )
         rates = [key for key in given if key.startswith('param_scheduler') and not key.startswith(f'{warm_up}.')]
-        if not rates and not asked & {'--epochs', '--iterations'}:
-            whys |= fit_length(cfg, epoch_length)
+        if epoch_length and not rates and not asked & {'--epochs', '--iterations'}:
+            whys |= fit_length(cfg, epoch_length, times)
         if why := shorten_warm_up(cfg, epoch_length):
             whys['param_scheduler'] = '; '.join(filter(None, (whys.get('param_scheduler'), why)))
     for key, old, new in restore_given(cfg, before, given):
@@ -108,24 +106,24 @@ def fit(cfg, settings=None, given=()):
     if key and not concerns(ADDED[key][0], given):
         ADDED[key][1](cfg, value)
         record.append(dict(key=key, before=None, after=value, why=why))
-    cfg.fitted = record
+    cfg.fitted, cfg.fitted_to = record, measured.in_words
     return measured
 
 
-def use_fit(cfg, checkpoint, given=(), trains: bool = False):
-    """Change a config as `fit` and ``--minutes`` changed that of a training; values that differ from the recipe stay.
+def use_fit(cfg, checkpoint, given=(), trains: bool = False, source='the checkpoint'):
+    """Change a config as `fit`, ``--minutes`` and ``--image-size`` changed that of a training; a user's values stay.
 
     Args:
         cfg: The config.
         checkpoint: The content of a checkpoint of the training, or None.
-        given: Dotted keys that the user set, and options such as ``--image-size``, perhaps to the value of the recipe:
-            these stay.
+        given: Dotted keys and options that the user set, perhaps to the value of the recipe: these stay.
         trains: Whether the training continues; otherwise only the image size of the test and the model are changed.
+        source: The file, for the log.
     """
     asked = _asked(given)
     trained = config_of_checkpoint(checkpoint)
-    records = {name: record for name in ('fitted', 'timed') if (record := trained.get(name)) is not None}
-    for change in itertools.chain(*records.values()):
+    records = {name: record for name in ('fitted', 'timed', 'fitted_to') if (record := trained.get(name)) is not None}
+    for change in itertools.chain(records.get('fitted', ()), records.get('timed', ())):
         key, old, new = (change.get(name) for name in ('key', 'before', 'after'))
         # a checkpoint may be from anyone: this sets nothing that is run, read or downloaded
         if not _is_number(new) or concerns(key, given) or option_for(key) in asked:
@@ -140,6 +138,8 @@ def use_fit(cfg, checkpoint, given=(), trains: bool = False):
             set_value(cfg, key, new)
     if trains:
         cfg.update(records)
+    elif '--image-size' not in asked:
+        use_trained_size(cfg, trained, source)
 
 
 def _is_number(value):
@@ -150,22 +150,6 @@ def _asked(given):
     """Return the options among what the user gave, and those that change the same as its dotted keys."""
     options = (key if key.startswith('--') else option_for(key) for key in given if re.search(r'^--|\.', key))
     return {*filter(None, options)}
-
-
-def _own_files(cfg):
-    """Return the last file of this package that a config consists of, or None, and whether the user's follow."""
-    files = [path for path, _ in files_of(cfg) if path]
-    ours = [path for path in files if Path(path).resolve().parent == folder_of('configs').resolve()]
-    return (ours[-1] if ours else None), bool(ours) and files[-1] != ours[-1]
-
-
-def _own_keys(cfg):
-    """Return the dotted keys in which a config of the user's differs from that of this package that it is based on."""
-    base, has_own = _own_files(cfg)
-    if not has_own:
-        return []
-    own, base = read_config(cfg.filename), read_config(base)
-    return [key for name in PARTS for key, *_ in changes(base.get(name), own.get(name), name, by_type=True)]
 
 
 def _enlarge(cfg, fit, measured, least):
@@ -201,12 +185,8 @@ def _fit_batch(cfg, factor, images):
             'auto_scale_lr.base_batch_size': 'the batch size that the learning rate is for'}
 
 
-def fit_length(cfg, epoch_length: int) -> dict:
-    """Set the length of a run for its data.
-
-    Args:
-        cfg: The config, which is changed.
-        epoch_length: The iterations of an epoch.
+def fit_length(cfg, epoch_length: int, times: int = 1) -> dict:
+    """Set the length of a run for its data, by the iterations of an epoch and how often that has each image.
 
     Returns:
         The reasons, by the keys that were changed.
@@ -219,8 +199,9 @@ def fit_length(cfg, epoch_length: int) -> dict:
         length = min(max(now, -(-_ITERATIONS // epoch_length)), max(_MOST_EPOCHS, now))
         why = f'{length * epoch_length} iterations, before {now * epoch_length}'
     else:
-        length = min(max(now, _LEAST_PASSES * epoch_length), max(_MOST_PASSES * epoch_length, _ITERATIONS))
-        why = f'{length / epoch_length:.3g} passes over the data, before {now / epoch_length:.3g}'
+        data = -(-epoch_length // times)
+        length = min(max(now, _LEAST_PASSES * data), max(_MOST_PASSES * data, _ITERATIONS))
+        why = f'{length / data:.3g} passes over the data, before {now / data:.3g}'
     if length != now:
         set_length(cfg, length, UNITS[key], epoch_length)
         whys.update({f'train_cfg.{key}': why, 'param_scheduler': 'stretched with the run'})
@@ -231,15 +212,7 @@ def fit_length(cfg, epoch_length: int) -> dict:
 
 
 def suggest(cfg, base, source: str, settings=None, given=()) -> str:
-    """Return the text of a config that fits the training data of another.
-
-    Args:
-        cfg: The other config, with its data and its classes.
-        base: The file of that config.
-        source: A description of what the suggestion is for.
-        settings: `xcit_dense.config.settings.Settings` that were applied to the config: these values stay, and are
-            written.
-        given: As for `fit`.
+    """Return the text of a config, based on the file ``base``, that fits the data of ``cfg``, as `fit` does.
 
     Raises:
         ConfigError: The config is not for a detector or segmentor, or does not consist of plain values.
@@ -257,10 +230,7 @@ def suggest(cfg, base, source: str, settings=None, given=()) -> str:
 
 
 def _changed(own, cfg) -> dict:
-    """Return what a config has that its file has not, by dotted key, except the data and the weights to start from.
-
-    Lists are whole; a dict of another type is whole too, and replaces that of the file.
-    """
+    """Return what a config has that its file has not, by dotted key; lists, and dicts of another type, are whole."""
     cfg, found = copy.deepcopy(cfg), {}
     for loader in LOADERS:
         for dataset, other in zip(datasets(cfg, [loader]), datasets(own, [loader]), strict=False):
@@ -278,15 +248,10 @@ def _changed(own, cfg) -> dict:
 
 
 def write_config(base, values: dict, comments) -> str:
-    """Return the text of a config.
-
-    Args:
-        base: The file of the config that is changed.
-        values: Values by dotted key: numbers, texts, lists and dicts.
-        comments: Texts for the first lines.
+    """Return the text of a config that sets values by dotted key in the file ``base``, below lines of comments.
 
     Raises:
-        ConfigError: A value cannot be written, such as the class of a pure-Python config.
+        ConfigError: A value is no number, text, list or dict, such as the class of a pure-Python config.
     """
     lines = [line for text in comments for line in textwrap.wrap(text, 118, subsequent_indent='    ')]
     cfg = Config()

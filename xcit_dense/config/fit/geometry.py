@@ -242,7 +242,8 @@ def larger(step, measured, factor):
     now = mean_zoom(step, measured)
     wanted = min(now * factor, _MOST_ENLARGED)
     if wanted < 1.1 * now:
-        return 'larger images would show no more; use a backbone with patch 8 (configs with p8): four times the tokens'
+        enlarged = f'images are enlarged {now:.2g} times, and ' if now > 1.1 else ''
+        return enlarged + 'larger images would show no more; use a backbone with patch 8 (p8): four times the tokens'
     side = rounded(wanted * np.average(measured.images[:, :2].max(1), weights=measured.images[:, 2]), 32)
     return f'use --image-size {side}'
 

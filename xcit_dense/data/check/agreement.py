@@ -35,13 +35,14 @@ def wanted_classes(dataset, from_data: bool):
     return None if names is None else tuple(names)
 
 
-def check_names(source, wanted, found) -> list:
+def check_names(source, wanted, found, spelt: bool = False) -> list:
     """Compare the class names of a config and of a file, by name.
 
     Args:
         source: The file.
         wanted: The names of the config, or None if any will do.
         found: The names of the file, in its order.
+        spelt: Whether some may be spelt in another way if there are enough, as names beside label maps decide nothing.
 
     Returns:
         Findings.
@@ -51,7 +52,7 @@ def check_names(source, wanted, found) -> list:
     findings = []
     missing = [name for name in wanted if name not in found]
     unused = [name for name in found if name not in wanted]
-    if missing:
+    if missing and not (spelt and len(found) >= len(wanted) > len(missing)):
         lowered = {name.lower(): name for name in unused}
         near = {name: nearest(name.lower(), lowered) for name in missing}
         words = (repr(name) + (f' (it has {lowered[near[name][0]]!r})' if near[name] else '') for name in missing)

@@ -59,10 +59,11 @@ def check_data_set(dataset, from_data: bool = False, use_cache: bool = True, ign
 
 def _classes_of_maps(dataset, wanted):
     """Return the class of each label, or None if any label will do, and findings on the names."""
-    if own := dataset.own_classes:  # classes that the config does not use are ignored, and the order may differ
-        return own, [f for f in check_names(dataset['type'], wanted, own) if f.kind == 'class-missing']
     path, first, ignored = names_path_of(dataset), first_label(dataset), own_ignored(dataset)
     listed, findings = listed_names(path)
+    if own := dataset.own_classes:  # classes that the config does not use are ignored, and the order may differ
+        return own, [f for f in check_names(dataset['type'], wanted, own) if f.kind == 'class-missing'] + [
+            f for f in check_names(path, own, listed or own, spelt=True) if f.kind != 'class-unused']
     void = {place + first: name for place, name in void_names(listed or wanted or ()) if place + first not in ignored}
     if void:
         findings.append(Finding('class-void', str(path), value=(

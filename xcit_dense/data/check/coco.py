@@ -184,9 +184,10 @@ class _Check:
         records, rows, sizes = self.content['annotations'], self.rows['annotations'].tolist(), self.sizes
         for place in np.flatnonzero(read).tolist():
             size = map(int, sizes[self.image[place]])
-            for kind, value in faults_of_mask(records[rows[place]].get('segmentation'), *size, self.tested).items():
+            record = records[rows[place]]
+            for kind, value in faults_of_mask(record.get('segmentation'), *size, self.tested).items():
                 read[place] = False
-                self.add_at(kind, 'annotations', place, value)
+                self.add_at(kind, 'annotations', place, value or record.get('yolo_box', ''))
         return read
 
     def samples(self, with_mask):

@@ -28,7 +28,7 @@ KINDS = {kind: Kind(*how, text) for how, texts in {
         'annotation-id-twice': 'has the same id as an earlier annotation',
         'image-dimensions': 'has a width and height of {value}; they must be whole numbers above 0',
         'box-absurd': 'has the box {value}: a value is infinite, or beyond 10 times the longer side of the image',
-        'mask-missing': 'has no segmentation, but the pipeline of the config loads masks. For data with boxes alone '
+        'mask-missing': 'has no segmentation{value}, but the pipeline of the config loads masks. Add its mask, or '
             'use a detector without masks: fasterrcnn_xcit_s12_p16_custom or fasterrcnn_xcit_n12_p16_small',
         'mask-malformed': 'has a segmentation that is neither polygons nor RLE: {value}',
         'polygon-first': 'begins with a polygon of {value}: the evaluation fails on fewer than 5',
@@ -40,13 +40,16 @@ KINDS = {kind: Kind(*how, text) for how, texts in {
         'image-missing': 'does not exist',
         'image-unreadable': 'cannot be read: {value}',
         'image-size': 'has a different size than in the annotation file: {value}',
-        'image-rotated': 'is rotated on loading, as its EXIF orientation says, and then has a different size than in '
-            'the annotation file: {value}',
-        'map-missing': 'does not exist; it is the label map of {value}',
+        'image-rotated': 'is rotated on loading, as its EXIF orientation says, and then has a different size than its '
+            'annotations: {value}. If they were drawn on the unrotated image, let all data sets read it that way, with '
+            'color_type of LoadImageFromFile: --cfg-options train_dataloader.dataset.pipeline.0.color_type='
+            'color_ignore_orientation, and the same for val_dataloader and test_dataloader',
+        'map-missing': 'does not exist; it is the label map of {value}. JPEG files are not read: they change labels',
         'map-shared': 'has the same label map as {value}',
         'map-unreadable': 'cannot be read: {value}',
         'map-mode': 'is not a label map: a pixel must be one number from 0 to 255, but the file has the mode {value}. '
-            'To convert colours: --palette FILE, with a line "name r g b" for each class',
+            'To convert colours: --palette FILE, with a line "name r g b" for each class. Replace other numbers by 0 '
+            'to 254 for classes, and 255 for pixels without one',
         'map-size': 'has a different size than its image: {value}. Resize it without interpolation',
         'map-labels': 'has labels without a class: {value}',
         'list-line': 'cannot be used: {value}',
@@ -65,7 +68,7 @@ KINDS = {kind: Kind(*how, text) for how, texts in {
             'so {value}',
         'class-single': 'has only one class, {value}, so there is nothing to tell apart. Each folder in it is a class',
         'class-missing': 'does not have {value}. For your own classes use a *_custom config, or set '
-            'classes_from_data = True in your config',
+            'classes_from_data = True in your config or with --cfg-options',
         'class-order': 'has the classes in a different order than the config, but the framework numbers them in the '
             'order of the file: {value}',
         'class-list': '{value}',
@@ -90,6 +93,8 @@ KINDS = {kind: Kind(*how, text) for how, texts in {
         'polygon-points': 'has a polygon of {value} (it needs an even count of at least 6); training silently '
             'ignores this polygon, and the object if it has no other',
         'image-left-out': 'is ignored: {value}',
+        'image-depth': 'has 16-bit images, of which only the upper 8 bits are read, and the highest value is '
+            '{value}: use LoadImageChannels (docs/own_data_channels.md), or scale the images to 8 bits',
         'map-ratio': 'has a different size than its image but the same aspect ratio; the pipeline resizes both: '
             '{value}',
         'files-left-out': 'has {value}',

@@ -5,9 +5,9 @@ import numpy as np
 
 from ..._utils.text import counted, shown
 from ...errors import DataError
-from ..channels import LoadImageChannels
+from ..channels import FULL, LoadImageChannels
 from ..files import read_files, read_header
-from ..folders import files_below, label_map_of, names_in_list
+from ..folders import files_below, label_map_of, names_in_list, unread_images
 from ..label_maps import LabelMaps, without_class
 from ..pipelines import image_loader, image_suffixes, is_known_loader, turns_images
 from .findings import ERROR, Finding, Report, each_kind_first
@@ -39,6 +39,7 @@ class ImageCheck:
         self._own = '' if is_known_loader(kind, step) else kind.__name__
         # how many channels the config reads from an array, if it reads arrays
         self._channels = step.get('channels') if kind is LoadImageChannels else None
+        self._cuts = not self._own and self._channels is None and step.get('color_type') != 'unchanged'
 
     def add(self, kind, file, part='', row=None, value='', id=None):
         """Add a finding; see `Finding`."""
@@ -50,7 +51,11 @@ class ImageCheck:
         if self._own:
             self.add('not-checked', self.source, value=(
                 f'only {self._own}, a step of the pipeline, knows how its images are read'))
-        return read_files(images, reader or read_header, kind, self.source, self.use_cache, 'images')
+        states = read_files(images, reader or read_header, kind, self.source, self.use_cache, 'images')
+        highest = max((state.content.get('highest', 0) for state in states if state.content), default=0)
+        if 0 < highest < FULL and self._cuts:
+            self.add('image-depth', self.source, value=f'{highest:,}, which leaves {highest // 256 + 1} grey values')
+        return states
 
     def faults_of(self, state, size=None):
         """Yield kinds and values of the problems of an image.
@@ -142,14 +147,17 @@ class _Check(ImageCheck):
 
     def images(self):
         """Return the images as the data set lists them, and find those that it does not read."""
+        files = files_below(self.source, hidden_folders=self.suffix is not None)
+        if words := unread_images(files, (*image_suffixes(self.dataset), self.maps.suffix[-4:])):
+            self.add('files-left-out', self.source, value=words)
         if self.dataset.get('ann_file'):
             try:
                 return [self.source / f'{name}{self.suffix or ""}' for name in names_in_list(self.dataset.ann_file)]
             except DataError:
                 self.add('not-there', self.dataset.ann_file)
                 return []
-        found = [path for path in files_below(self.source, hidden_folders=self.suffix is not None)
-                 if path.suffix.lower() in image_suffixes(self.dataset) or path.name.endswith(self.suffix or '/')]
+        found = [path for path in files if path.suffix.lower() in image_suffixes(self.dataset)
+                 or path.name.endswith(self.suffix or '/')]
         images = [path for path in found if self.suffix is None or path.name.endswith(self.suffix) and path.is_file()]
         if not images:
             looked_for = self.suffix or ', '.join(image_suffixes(self.dataset))
@@ -172,8 +180,10 @@ class _Check(ImageCheck):
         if size and size != content['size']:
             words = [f'{width} x {height}' for width, height in (content['size'], size)]
             is_resized = self.resizes and size[0] * content['size'][1] == size[1] * content['size'][0]
-            self.add('map-ratio' if is_resized else 'map-size', path, 'image', image,
-                     f'{words[0]}, not {words[1]} (width x height)')
+            kind, file = ('map-ratio', path) if is_resized else ('map-size', path)
+            if header.content['size'] == content['size']:
+                kind, file, words = 'image-rotated', image, words[::-1]
+            self.add(kind, file, 'image', image, f'{words[0]}, not {words[1]} (width x height)')
         if self.names is not None:
             wrong = self.maps.wrong_labels(content, len(self.names))
             if wrong:
@@ -197,6 +207,10 @@ class _Check(ImageCheck):
                 f'{shown(wrong)}. Classes have {self.maps.in_words(len(self.names))}. {words}'))
         used = np.flatnonzero(self.totals[:, 0]).tolist()
         highest = max((label for label in used if label not in self.maps.ignored), default=-1)
+        own = None if self.dataset.get('metainfo') else self.dataset.own_classes
+        if own and 0 < 2 * (count := highest + 1 - self.maps.first) <= len(own):
+            self.add('class-unused', self.source, value=f'labels of only the first {count} of the {len(own)} classes '
+                     f'of {self.dataset["type"]}. If they are your own, set classes_from_data = True')
         names = self.names if self.names is not None else [
             str(label) for label in range(self.maps.first, highest + 1) if label not in self.maps.skipped]
         labels = self.maps.labels(len(names))

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 from mmengine.config import Config
 
+from benchmarks import short_training
 from helpers.paths import TINY_CONFIG
 from helpers.tools import run_tool
-from xcit_dense.report import measure
 
 
 def test_measuring_prints_what_it_saw(demo_data, tmp_path):
@@ -33,7 +33,7 @@ def test_units_of_what_is_printed(demo_data, tmp_path, monkeypatch):
             cut_data=lambda cfg, out, *counts: cut.append(counts), train_and_measure=lambda cfg: training,
             limit_iterations=lambda cfg, count: limited.append(count),
             backbone_errors=lambda cfg: {'float32': 1.5e-6, 'autocast bfloat16': 0.02}).items():
-        monkeypatch.setattr(measure, name, stand_in)
+        monkeypatch.setattr(short_training, name, stand_in)
     done = run_tool('measure.py', TINY_CONFIG, '--data-root', demo_data, '--iterations', 5, '--images', 3, '--out',
                     tmp_path / 'out.json', '--cfg-options', 'train_dataloader.batch_size=3')
     assert cut == [(15, 3)] and limited == [5]
@@ -54,12 +54,12 @@ def test_units_of_what_is_measured(gpu, monkeypatch):
     if gpu:
         curves['memory'] = [(1, 2048), (2, 5120), (3, 1024)]
     trained = []
-    monkeypatch.setattr(measure, 'build_runner', lambda cfg: SimpleNamespace(
+    monkeypatch.setattr(short_training, 'build_runner', lambda cfg: SimpleNamespace(
         train=lambda: trained.append(True), max_iters=3))
-    monkeypatch.setattr(measure, 'read_curves', lambda folder: curves if trained else {})
-    monkeypatch.setattr(measure, 'own_peak_memory', lambda: 3 * 2**30)
+    monkeypatch.setattr(short_training, 'read_curves', lambda folder: curves if trained else {})
+    monkeypatch.setattr(short_training, 'own_peak_memory', lambda: 3 * 2**30)
     cfg = Config(dict(work_dir='run', train_dataloader=dict(batch_size=2), val_dataloader=dict(batch_size=3)))
-    assert measure.train_and_measure(cfg) == dict(
+    assert short_training.train_and_measure(cfg) == dict(
         batch_size=2, iterations=3, seconds_per_iteration=0.5, seconds_per_image=0.25, peak_memory_gib=5 if gpu else 3,
         iteration_seconds=[9., 0.5, 0.25], waiting_seconds=[2., 0.1, 0.2], losses=[4., 3., 2.],
         metrics={'mIoU': 20., 'coco/bbox_mAP': 0.5})

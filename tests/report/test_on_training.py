@@ -5,7 +5,7 @@ import pytest
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
-from xcit_dense.report.measure import verdict
+from xcit_dense.report.on_training import verdict
 
 
 @pytest.mark.parametrize('name, tested, trained, said', (

@@ -1,33 +1,22 @@
-"""How a config performs on this machine: is the backbone correct, and its speed and memory.
-
-And beside a test the metrics on some training images: is a longer run wanted, or more data?
-"""
+"""A config in a few iterations on this machine: is its backbone correct, and its speed and memory."""
 import copy
 import json
 import statistics
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-import numpy as np
 import torch
 from mmengine.device import get_device
-from mmengine.dist import get_world_size
-from mmengine.registry import DATASETS, MODELS
+from mmengine.registry import MODELS
 
-from .._utils.machine import own_peak_memory, without_tf32
-from .._utils.text import counted, first_line, type_name
-from ..data.batches import unwrapped
-from ..data.datasets import LOADERS, datasets
-from ..data.evaluators import evaluators
-from ..data.folders import find_images
-from ..errors import DataError
-from ..train.runner import build_runner
-from .curves import read_curves
-
-#: The metrics that are compared, by the ends of their names, and what each can reach.
-_COMPARED = dict(mAP=1., mIoU=100., top1=100.)
-#: More images take long and say hardly more.
-_MOST = 200
+from xcit_dense._utils.machine import own_peak_memory, without_tf32
+from xcit_dense._utils.text import counted, type_name
+from xcit_dense.data.datasets import datasets
+from xcit_dense.data.evaluators import evaluators
+from xcit_dense.data.folders import find_images
+from xcit_dense.errors import DataError
+from xcit_dense.report.curves import read_curves
+from xcit_dense.report.on_training import write_part
+from xcit_dense.train.runner import build_runner
 
 
 def backbone_errors(backbone_cfg, size=(200, 264)):
@@ -91,20 +80,12 @@ def _cut_coco(cfg, dataset, count, file):
     content = json.loads(dataset.ann_file.read_text())
     annotated = {a['image_id'] for a in content['annotations']}
     kept = {*[i['id'] for i in content['images'] if i['id'] in annotated][:count]}
-    written = _write_part(content, kept, file)
+    written = write_part(content, kept, file)
     for _, metric in evaluators(cfg):
         if metric.get('ann_file') and Path(metric.ann_file).absolute() == dataset.ann_file:
             metric.ann_file = written
     dataset['ann_file'] = written
     return len(kept)
-
-
-def _write_part(content, ids, file) -> str:
-    """Write the images of a COCO file with some ids, and their objects; return the path of the new file."""
-    content['images'] = [image for image in content['images'] if image['id'] in ids]
-    content['annotations'] = [found for found in content['annotations'] if found['image_id'] in ids]
-    file.write_text(json.dumps(content))
-    return str(file)
 
 
 def limit_iterations(cfg, iterations):
@@ -149,64 +130,3 @@ def train_and_measure(cfg):
         peak_memory_gib=memory / 2**30,
         losses=[value for _, value in curves['loss']],
         metrics=metrics)
-
-
-def compare_with_training(runner, content):
-    """Put the metrics on training images into the `Content` of a test, for models with classes from the data.
-
-    The images are evenly spaced, as many as were tested but at most 200, prepared as in the test. Where there are none,
-    or they cannot be tested, nothing happens but a line in the log.
-    """
-    head = getattr(unwrapped(runner.model), 'head', None)
-    if not runner.cfg.get('classes_from_data') or get_world_size() > 1 or hasattr(head, 'facts'):
-        return  # a head with facts has learned from training images before the test
-    try:
-        count, content.trained = _test_on_training(runner, copy.deepcopy(runner.cfg))
-    except Exception as error:  # of any type: data sets and metrics may be users' classes
-        runner.logger.info(f'no metrics on training images: {first_line(error)}')
-        return
-    if said := verdict(content.metrics, content.trained, counted(count, 'training images')):
-        content.notes.append(said)
-        runner.logger.info(said)
-
-
-def _test_on_training(runner, cfg):
-    """Return the number of images, and the metrics on them."""
-    (trained, ), (tested, ) = (datasets(cfg, [loader]) for loader in (LOADERS[0], LOADERS[2]))
-    dataset = DATASETS.build(dict(trained.data, pipeline=tested['pipeline'], test_mode=True))
-    count = min(len(dataset), len(runner.test_dataloader.dataset), _MOST)
-    dataset.get_subset_(np.linspace(0, len(dataset) - 1, count).astype(int).tolist())
-    runner.logger.info(f'the same on {counted(count, "training images")}:')
-    with TemporaryDirectory() as folder:
-        for _, metric in evaluators(cfg, LOADERS[2:]):
-            if metric.get('ann_file'):  # the metric counts all images in it
-                ids = {dataset.get_data_info(place)['img_id'] for place in range(count)}
-                content = json.loads(trained.ann_file.read_text())
-                metric.ann_file = _write_part(content, ids, Path(folder, 'sample.json'))
-        evaluator = runner.build_evaluator(cfg.test_evaluator)
-        evaluator.dataset_meta = dataset.metainfo
-        with torch.no_grad():
-            for batch in runner.build_dataloader(dict(cfg.test_dataloader, dataset=dataset), runner.seed):
-                evaluator.process(data_batch=batch, data_samples=runner.model.test_step(batch))
-        return count, evaluator.evaluate(count)
-
-
-def verdict(tested: dict, trained: dict, images: str) -> str:
-    """Return a sentence on what would raise a metric: of what it lacks, how much does it lack on training images too?
-
-    Args:
-        tested: The metrics of the test.
-        trained: Those on training images.
-        images: How many training images.
-    """
-    found = [(name, best) for name in tested for end, best in _COMPARED.items() if name.endswith(end)]
-    name, best = found[0] if found else ('', 1.)
-    new, seen = (float(metrics.get(name, -1)) / best for metrics in (tested, trained))
-    if not min(new, seen) >= 0:  # nan too
-        return ''
-    said = f'on {images} {name} is {best * seen:.3g}, on the test images {best * new:.3g}'
-    if seen - new > max((1 - seen) / 2, 0.05):
-        return f'{said}: the model has learned its training images but not others like them, so more data would help'
-    if seen < 0.7:
-        return f'{said}: it has learned neither to the end, so a longer training helps before more data does'
-    return f'{said}: about as good on both'
