@@ -3,8 +3,6 @@ import os
 import pkgutil
 import re
 import traceback
-import warnings
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +19,7 @@ from ..archs import arch_names, get_arch
 from ..errors import ConfigError
 from ..models.pyramid import PYRAMID_STRIDES
 from .check import warms_up
+from .check.trial import unnoticed
 from .loading import find_stock_config, load_config, read_config
 from .options import drop_pretrained
 
@@ -111,13 +110,6 @@ def adapt(config, arch: str = 'small_12_p16', out=None) -> str:
         _text(dict(_base_=base, custom_imports=imports, model=changes, **schedule)))
 
 
-@contextmanager
-def _quiet():
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter('ignore')
-        yield
-
-
 def _levels(backbone, config):
     """Return channels and strides of the maps that a backbone returns."""
     side = backbone.get('img_size') or _SIDE  # BEiT takes only one
@@ -125,7 +117,7 @@ def _levels(backbone, config):
     try:
         module = MODELS.build(backbone)
         module.eval()  # returns nothing in some of mmdet's backbones
-        with _quiet():
+        with unnoticed(), torch.no_grad():
             maps = module(torch.zeros(1, backbone.get('in_channels', 3), side, side))
     except Exception as error:  # of any type, as it may be a user's
         raise ConfigError(f'{config}: its backbone does not run: {type(error).__name__}: {error}') from error
@@ -221,12 +213,12 @@ def _try(changes, scope, inputs, config):
     init_default_scope(scope)
     for trains in (False, True):
         try:
-            if not trains:
-                model = revert_sync_batchnorm(MODELS.build(cfg.model))
-                model.init_weights()  # some parameters are memory as it was found
-                batch = _batch(scope, inputs, size, proposes=getattr(model, 'with_rpn', True))
-            model.train(trains)
-            with _quiet(), torch.set_grad_enabled(trains):
+            with unnoticed(), torch.set_grad_enabled(trains):
+                if not trains:
+                    model = revert_sync_batchnorm(MODELS.build(cfg.model))
+                    model.init_weights()  # some parameters are memory as it was found
+                    batch = _batch(scope, inputs, size, proposes=getattr(model, 'with_rpn', True))
+                model.train(trains)
                 found = model(**model.data_preprocessor(batch, trains), mode='loss' if trains else 'predict')
                 if trains:
                     model.parse_losses(found)[0].backward()
