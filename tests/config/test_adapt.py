@@ -1,11 +1,8 @@
 """XCiT in the place of the backbone of stock configs."""
-import re
-
 import pytest
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
-from stock_configs import run
 
 from helpers.refusals import stock
 from helpers.tools import run_tool
@@ -15,19 +12,6 @@ from xcit_dense.errors import ConfigError
 
 pytestmark = pytest.mark.skipif(not stock('mmdet').is_dir(),
                                 reason='the maintained forks ship no stock configs')
-#: Ten of each framework, one for each kind of head.
-STOCK = [f'mmdet::{name}.py' for name in (
-    'faster_rcnn/faster-rcnn_r50_fpn_1x_coco', 'cascade_rcnn/cascade-mask-rcnn_r50_fpn_1x_coco',
-    'dyhead/atss_r50_fpn_dyhead_1x_coco', 'fcos/fcos_r50-caffe_fpn_gn-head_1x_coco', 'tood/tood_r50_fpn_1x_coco',
-    'yolox/yolox_s_8xb8-300e_coco', 'rtmdet/rtmdet-ins_tiny_8xb32-300e_coco',
-    'deformable_detr/deformable-detr_r50_16xb2-50e_coco', 'ddq/ddq-detr-4scale_r50_8xb2-12e_coco',
-    'mask2former/mask2former_swin-t-p4-w7-224_8xb2-lsj-50e_coco')] + [f'mmseg::{name}.py' for name in (
-        'upernet/upernet_r50_4xb4-80k_ade20k-512x512', 'sem_fpn/fpn_r50_4xb4-160k_ade20k-512x512',
-        'deeplabv3plus/deeplabv3plus_r50-d8_4xb4-80k_ade20k-512x512', 'pspnet/pspnet_r50-d8_4xb4-80k_ade20k-512x512',
-        'segformer/segformer_mit-b0_8xb2-160k_ade20k-512x512', 'ocrnet/ocrnet_hr18_4xb4-80k_ade20k-512x512',
-        'knet/knet-s3_r50-d8_upernet_8xb2-adamw-80k_ade20k-512x512', 'psanet/psanet_r50-d8_4xb4-80k_ade20k-512x512',
-        'beit/beit-base_upernet_8xb2-160k_ade20k-640x640',
-        'mask2former/mask2former_swin-t_8xb2-160k_ade20k-512x512')]
 
 
 def adapted(name, arch='nano_12_p16'):
@@ -35,17 +19,6 @@ def adapted(name, arch='nano_12_p16'):
     cfg = Config.fromstring(adapt(name, arch), '.py')
     drop_pretrained(cfg.model)
     return cfg
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('name', STOCK)
-def test_a_stock_config_trains_and_predicts_with_xcit(name):
-    cfg = adapted(name)
-    assert cfg.model.backbone.type == 'XCiT'
-    (_, result), = run({name: (name[:5], cfg.default_scope, cfg.model)})
-    assert result['step'] == 'done', result['error']
-    norms = [one for one in rates(cfg) if re.search(r'norm[123]\.(weight|bias)$', one)]
-    assert norms and all(one.startswith('backbone.') for one in norms)  # with the rate of the backbone in some
 
 
 def rates(cfg):
@@ -79,9 +52,10 @@ def test_the_warm_up_of_a_config_is_not_doubled():
     assert [step.type for step in Config.fromstring(text, '.py').param_scheduler] == ['ConstantLR', 'MultiStepLR']
 
 
+@pytest.mark.slow
 def test_rates_of_a_config_with_adamw_stay():
     """Without the factors for parts of the old backbone; norms of the new one do not decay."""
-    cfg = adapted(STOCK[9])
+    cfg = adapted('mmdet::mask2former/mask2former_swin-t-p4-w7-224_8xb2-lsj-50e_coco.py')
     found = rates(cfg)
     assert found['backbone.blocks.11.norm3.bias'] == (1e-5, 0)
     assert found['backbone.blocks.11.mlp.fc1.weight'] == (1e-5, 0.05)
@@ -92,7 +66,7 @@ def test_rates_of_a_config_with_adamw_stay():
 
 
 def test_images_are_normalised_as_for_the_weights():
-    cfg = adapted(STOCK[5])
+    cfg = adapted('mmdet::yolox/yolox_s_8xb8-300e_coco.py')
     assert cfg.model.data_preprocessor.mean == [123.675, 116.28, 103.53] and cfg.model.data_preprocessor.bgr_to_rgb
     assert cfg.model.data_preprocessor.batch_augments  # the rest stays
     assert cfg.optim_wrapper.optimizer.lr == 4e-4  # of 64 images a step
@@ -131,13 +105,18 @@ def test_images_of_four_channels_keep_their_normalisation(tmp_path):
 
 def test_only_what_takes_the_maps_gets_their_channels():
     """The second neck takes those of the first, which are as many as a level of the ResNet had."""
-    fpn, dyhead = adapted(STOCK[2]).model.neck
-    assert fpn.in_channels == [128] * 4 and dyhead.in_channels == fpn.out_channels == 256
+    fpn, bfp = adapted('mmdet::libra_rcnn/libra-retinanet_r50_fpn_1x_coco.py').model.neck
+    assert fpn.in_channels == [128] * 4 and bfp.in_channels == fpn.out_channels == 256
 
 
 def test_the_config_is_written_but_never_over_another(tmp_path):
-    out = tmp_path / 'new/mine.py'
-    run_tool('adapt', 'maskrcnn_xcit_n12_p16_small', '--arch', 'nano_12_p8', '--out', out)
+    """Both files can be moved together."""
+    out, own = tmp_path / 'here/new/mine.py', tmp_path / 'here/own.py'
+    own.parent.mkdir()
+    own.write_text("_base_ = 'xcit_dense::maskrcnn_xcit_n12_p16_small.py'\n")
+    run_tool('adapt', own, '--arch', 'nano_12_p8', '--out', out)
+    own.parent.rename(tmp_path / 'there')
+    out = tmp_path / 'there/new/mine.py'
     assert Config.fromfile(out).model.backbone.arch == 'nano_12_p8'
     before = out.read_text()
     done = run_tool('adapt', 'maskrcnn_xcit_n12_p16_small', '--out', out, check=False)
@@ -156,11 +135,31 @@ def test_an_arch_is_one_of_those():
     ('mmdet::atss_r50_fpn_1x_coco', 'in mmdet; did you mean mmdet::atss/atss_r50_fpn_1x_coco.py?'),
     ('mmdet::bytetrack/bytetrack_yolox_x_8xb4-amp-80e_crowdhuman-mot17halftrain_test-mot17halfval.py',
      'ByteTrack has no model.backbone that XCiT could replace: adapt the config of its detector'),
+    ('mmdet::detectors/detectors_htc-r50_1x_coco.py', 'model.neck.rfp_backbone is a second backbone'),
+    pytest.param('mmseg::unet/unet-s5-d16_fcn_4xb4-160k_cityscapes-512x1024.py', 'UNet returns 5 maps with strides 16, '
+                 '8, 4, 2, 1, XCiT at most 4', marks=pytest.mark.slow),
+    ('mmseg::ddrnet/ddrnet_23-slim_in1k-pre_2xb6-120k_cityscapes-1024x1024.py', 'does not run: DDRHead: TypeError: '),
     ('mmseg::bisenetv1/bisenetv1_r18-d32_4xb4-160k_cityscapes-1024x1024.py', 'model.decode_head.in_index=2'),
     ('mmdet::faster_rcnn/faster-rcnn_r50-caffe-c4_ms-1x_coco.py', 'the last stage of a ResNet on each region')))
 def test_what_cannot_be_adapted(name, words):
     with pytest.raises(ConfigError, match=words):
         adapt(name)
+
+
+@pytest.mark.slow
+def test_a_detector_without_proposals_of_its_own_gets_some():
+    assert 'XCiT' in adapt('mmdet::fast_rcnn/fast-rcnn_r50_fpn_1x_coco.py', 'nano_12_p16')
+
+
+def test_a_step_that_fails_is_no_reason_to_refuse(monkeypatch):
+    """As real images may differ; the new file names it, with the line of an error without words."""
+
+    def loss_by_feat(*args):
+        raise AssertionError
+
+    monkeypatch.setattr('mmseg.models.decode_heads.FCNHead.loss_by_feat', loss_by_feat)
+    text = adapt('mmseg::fcn/fcn_r18-d8_4xb2-80k_cityscapes-512x1024.py', 'nano_12_p16')
+    assert "which real ones may not: FCNHead: AssertionError: at 'raise AssertionError'.\n" in text
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """The backbone: sizes, levels, options, and errors."""
 import copy
-import re
 
 import pytest
 import torch
@@ -23,14 +22,24 @@ def test_level_sizes(patch_size, size, wanted):
     assert tuple(tuple(x.shape[2:]) for x in levels) == wanted
 
 
-@pytest.mark.parametrize('patch_size, strides, least', (
-    (16, (4, 8, 16, 32), 17), (8, (4, 8, 16, 32), 25), (16, (4, 8, 16), 1), (8, (4, 16), 9), (16, None, 1)))
-def test_the_smallest_image_gives_one_cell_and_smaller_ones_are_refused(patch_size, strides, least):
-    model = build(patch_size, out_indices=tuple(range(len(strides or '1234'))), out_strides=strides).eval()
-    assert model.min_size == least and model(torch.randn(1, 3, least, 40))[-1].shape[2] == 1
-    words = f'patch {patch_size}{f" and strides {strides}" if strides else ""} needs images of at least {least} x'
-    with pytest.raises(ValueError, match=re.escape(words)):
-        model(torch.randn(1, 3, 40, least - 1))
+@pytest.mark.parametrize('patch_size', (8, 16))
+@pytest.mark.parametrize('size', ((1, 40), (70, 5), (17, 16), (1, 1)))
+def test_each_level_of_a_strip_has_a_cell(patch_size, size):
+    """The largest of the tokens that are there."""
+    model, x, step = build(patch_size).eval(), torch.randn(2, 3, *size), 32 // patch_size
+    tokens, level = model.token_maps(x, (3, ))[0], model(x)[-1]
+    assert level.shape[2:] == tuple(max(side // step, 1) for side in tokens.shape[2:])
+    assert torch.equal(level[..., 0, 0], tokens[..., :step, :step].amax((2, 3))) and model.min_size == 1
+
+
+@pytest.mark.parametrize('strides', ((4, 8, 16, 32), None))
+def test_maps_in_the_order_that_view_needs(strides):
+    """For heads that fail without; with the same values."""
+    some, others = build(16, out_strides=strides), build(16, out_strides=strides, channels_last=False)
+    others.load_state_dict(some.state_dict())
+    x = torch.randn(2, 3, 64, 96)
+    for a, b in zip(some.eval()(x), others.eval()(x), strict=True):
+        assert torch.equal(a, b) and not a.is_contiguous() and b.view(2, -1).shape == a.flatten(1).shape
 
 
 @pytest.mark.parametrize('patch_size', (8, 16))
@@ -201,16 +210,15 @@ def test_wrong_archs_and_options(make, value, words):
     assert all(word in str(caught.value) for word in words), caught.value
 
 
-@pytest.mark.parametrize('patch_size, image, words', (
-    (16, torch.zeros(1, 3, 16, 40), ('17 x 17', '16 x 40')),
-    (8, torch.zeros(1, 3, 40, 24), ('25 x 25', '40 x 24')),
-    (16, torch.zeros(1, 4, 40, 40), ('in_channels=3', '(1, 4, 40, 40)')),
-    (16, torch.zeros(1, 3, 40, 40, dtype=torch.uint8), ('uint8', )),
-    (16, torch.zeros(3, 40, 40), ('(B, 3, H, W)', '(3, 40, 40)')),
-    (16, torch.zeros(1, 3, 2, 40, 40), ('(B, 3, H, W)', '(1, 3, 2, 40, 40)'))))
-def test_wrong_images(patch_size, image, words):
+@pytest.mark.parametrize('image, words', (
+    (torch.zeros(1, 3, 0, 40), ('1 x 1', '0 x 40')),
+    (torch.zeros(1, 4, 40, 40), ('in_channels=3', '(1, 4, 40, 40)')),
+    (torch.zeros(1, 3, 40, 40, dtype=torch.uint8), ('uint8', )),
+    (torch.zeros(3, 40, 40), ('(B, 3, H, W)', '(3, 40, 40)')),
+    (torch.zeros(1, 3, 2, 40, 40), ('(B, 3, H, W)', '(1, 3, 2, 40, 40)'))))
+def test_wrong_images(image, words):
     with pytest.raises(ValueError) as caught:
-        build(patch_size)(image)
+        build(16)(image)
     assert all(word in str(caught.value) for word in words), caught.value
 
 

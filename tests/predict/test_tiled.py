@@ -199,14 +199,12 @@ def test_label_maps_have_as_many_bits_as_all_classes_need(numbers, outputs, kind
 
 
 def test_tiles_smaller_than_the_model_takes(detector, path, trained, tmp_path, call_tool):
-    smallest = detector.model.backbone.min_size
-    for tile, words in ((smallest - 1, str(smallest)), (0, '--tile')):
-        with pytest.raises(ConfigError, match=words):
-            detector(path, tile=tile)
+    with pytest.raises(ConfigError, match='--tile'):
+        detector(path, tile=0)
     with pytest.raises(ConfigError, match='batch_size'):
         detector([path, path], tile=40, batch_size=2)
-    code, message = call_tool('predict.py', TINY_CONFIG, trained[0], path, '--out', tmp_path / 'o', '--tile', '5')
-    assert code == 1 and '--tile' in message and str(smallest) in message and not (tmp_path / 'o').exists()
+    code, message = call_tool('predict.py', TINY_CONFIG, trained[0], path, '--out', tmp_path / 'o', '--tile', '0')
+    assert code == 1 and '--tile' in message and not (tmp_path / 'o').exists()
 
 
 @pytest.mark.parametrize('visualizer', (dict(), dict(alpha=0.5)), ids=('own look', "mmdet's"))

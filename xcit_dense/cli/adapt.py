@@ -13,8 +13,8 @@ from .common import Parser, run_tool
 
 def main(argv=None):
     """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
-    parser = Parser(description=__doc__, epilog='Then `train mine.py`. The model is built and predicts once before '
-                    'anything is written.')
+    parser = Parser(description=__doc__, epilog='Then `train mine.py`. The model is built, predicts and trains for a '
+                    'step before anything is written.')
     parser.add_argument('config', metavar='CONFIG', help='a config file, or mmdet::NAME or mmseg::NAME for a stock '
                         'config of the installed framework')
     parser.add_argument('--arch', default='small_12_p16', metavar='ARCH', help='size, depth and patch of XCiT, such as '
@@ -32,7 +32,7 @@ def _run(args):
     if path and os.path.lexists(path):
         raise OutputError(f'{path} already exists: give another name')
     with redirect_stdout(sys.stderr):  # findings, as the config may be piped into a file
-        text = adapt(args.config, args.arch) + 'classes_from_data = True\n' * (args.data_root is not None)
+        text = adapt(args.config, args.arch, path) + 'classes_from_data = True\n' * (args.data_root is not None)
     if not path:
         print(text, end='')
         return

@@ -1,12 +1,17 @@
 """XCiT in the place of another backbone: the lines to change in a config of mmdet or mmsegmentation."""
+import os
 import pkgutil
-import warnings
-from contextlib import contextmanager
+import re
+import traceback
 from pathlib import Path
 
+import numpy as np
 import torch
 from mmengine.config import Config
+from mmengine.logging import MessageHub
+from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, init_default_scope
+from mmengine.structures import InstanceData, PixelData
 from yapf.yapflib.yapf_api import FormatCode
 
 from .._utils.text import first_line, listed, type_name
@@ -14,6 +19,7 @@ from ..archs import arch_names, get_arch
 from ..errors import ConfigError
 from ..models.pyramid import PYRAMID_STRIDES
 from .check import warms_up
+from .check.trial import unnoticed
 from .loading import find_stock_config, load_config, read_config
 from .options import drop_pretrained
 
@@ -21,20 +27,23 @@ from .options import drop_pretrained
 _RECIPES = dict(mmdet='maskrcnn_xcit_{}_coco', mmseg='semfpn_xcit_{}_ade20k')
 _SAMPLES = dict(mmdet='mmdet.structures:DetDataSample', mmseg='mmseg.structures:SegDataSample')
 _SIDE = 256
+#: Packages whose classes say nothing of where a model fails.
+_LAYERS = 'builtins', 'torch', 'mmcv', 'mmengine'
 #: Keys for the norms of XCiT's blocks, longer than ``backbone``.
 _NORMS = tuple(f'norm{number}.{part}' for number in (1, 2, 3) for part in ('weight', 'bias'))
 
 
-def adapt(config, arch: str = 'small_12_p16') -> str:
+def adapt(config, arch: str = 'small_12_p16', out=None) -> str:
     """Return a config, as text, that trains the model of another config with XCiT as its backbone.
 
     The maps keep their strides where XCiT has them, and what takes them gets their channels. Images are normalised as
     for XCiT's weights. Another optimizer than Adam becomes AdamW with the authors' rates and warm-up. All else is that
-    of the config.
+    of the config. The model predicts two blank images and trains for a step with them.
 
     Args:
         config: A config as `load_config` takes it; ``mmdet::NAME`` or ``mmseg::NAME`` for a stock config.
         arch: A name of `xcit_dense.archs.arch_names`.
+        out: The file for the text, from whose folder the path of a base starts. Default: the path is absolute.
 
     Raises:
         ConfigError: There is no such config or arch, or XCiT cannot take the place of the model's backbone.
@@ -55,8 +64,15 @@ def adapt(config, arch: str = 'small_12_p16') -> str:
     init_default_scope(scope)
     family, depth, patch = arch.split('_')
     recipe = read_config(_RECIPES[scope].format(f'{family[0]}{depth}_{patch}'))
+    if second := next((key for key in model.get('neck') or () if 'backbone' in key), None):
+        raise ConfigError(f'{config}: model.neck.{second} is a second backbone, for the maps of the first. XCiT '
+                          f'accepts only images: adapt a config with FPN instead of {type_name(model.neck.type)}')
     channels, strides = _levels(model.backbone, config)
     _check_last_map_counts(model, len(strides), config)
+    if len(strides) > len(PYRAMID_STRIDES):
+        raise ConfigError(f'{config}: {type_name(model.backbone.type)} returns {len(strides)} maps with strides '
+                          f'{listed(map(str, strides))}, XCiT at most {len(PYRAMID_STRIDES)}: adapt a config of the '
+                          'same head for a ResNet')
     fit, inputs = sorted({*strides} & {*PYRAMID_STRIDES}) == strides, model.backbone.get('in_channels', 3)
     backbone = dict(recipe.model.backbone, _delete_=True, out_indices=size.out_indices[-len(strides):],
                     out_strides=tuple(strides) if fit else None, **dict(in_channels=inputs) if inputs != 3 else {})
@@ -73,21 +89,25 @@ def adapt(config, arch: str = 'small_12_p16') -> str:
         changes['data_preprocessor'] = dict(images, **{key: False for key in ('rgb_to_bgr', ) if own.get(key)})
     imports = (cfg.get('custom_imports') or {}).get('imports') or []
     imports = ['xcit_dense', *([imports] if isinstance(imports, str) else imports)]
-    changes = dict(_base_=config if '::' in config else str(Path(cfg.filename).absolute()), custom_imports=dict(
-        imports=[*dict.fromkeys(imports)], allow_failed_imports=False), model=changes)
-    schedule, notes = _schedule(cfg, recipe, _try(_text(changes), scope, inputs, config))
+    file = Path(cfg.filename).resolve()
+    if '::' in config:  # mmengine finds names only in folders that are words, which gn+ws is not
+        base = config if re.match(r'\w+::\w+/', config) else config.replace('::', '::_base_/../', 1)
+    else:
+        base = os.path.relpath(file, Path(out).expanduser().resolve().parent) if out else str(file)
+    imports = dict(imports=[*dict.fromkeys(imports)], allow_failed_imports=False)
+    tried = dict(_base_=str(file), custom_imports=imports, model=changes)
+    names, problems = _try(tried, scope, inputs, config)
+    if problems and 'auxiliary_head' not in changes:  # the neck may pass maps on, as JPU does
+        head = _channels_of(model.get('auxiliary_head'), channels, size.embed_dims)
+        again = _try(dict(tried, model=dict(changes, auxiliary_head=head)), scope, inputs, config) if head else (0, 1)
+        if not again[1]:
+            changes['auxiliary_head'], (names, problems) = head, again
+    schedule, notes = _schedule(cfg, recipe, names)
     maps = f'with strides {listed(map(str, strides))}' if fit else (
         f'all maps have the stride of the patch, {size.patch_size}, as its pyramid has no strides '
         f'{listed(map(str, strides))}')
-    return ''.join(f'# {line}.\n' for line in (f'XCiT {arch} in {config}: {maps}', *notes)) + (
-        _text(dict(changes, **schedule)))
-
-
-@contextmanager
-def _quiet():
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter('ignore')
-        yield
+    return ''.join(f'# {line}.\n' for line in (f'XCiT {arch} in {config}: {maps}', *notes, *problems)) + (
+        _text(dict(_base_=base, custom_imports=imports, model=changes, **schedule)))
 
 
 def _levels(backbone, config):
@@ -97,7 +117,7 @@ def _levels(backbone, config):
     try:
         module = MODELS.build(backbone)
         module.eval()  # returns nothing in some of mmdet's backbones
-        with _quiet():
+        with unnoticed(), torch.no_grad():
             maps = module(torch.zeros(1, backbone.get('in_channels', 3), side, side))
     except Exception as error:  # of any type, as it may be a user's
         raise ConfigError(f'{config}: its backbone does not run: {type(error).__name__}: {error}') from error
@@ -130,11 +150,13 @@ def _channels_of(part, channels, width, is_first=True, is_heads=True):
         elif key not in ('in_channels', 'c1_in_channels', 'embed_dim'):
             continue
         elif isinstance(value, (list, tuple)):
-            value = [width] * len(value) if {*value} <= {*channels} else None
+            value = type(value)([width] * len(value)) if {*value} <= {*channels} else None
         else:
             value = width if value in channels and (is_first or 'in_index' in part) else None
         if value:
             changed[key] = value
+    if 'in_channels' in changed and part.get('num_convs') == 0:  # such a head predicts from the map itself
+        changed['channels'] = changed['in_channels']
     return changed
 
 
@@ -175,23 +197,63 @@ def _schedule(cfg, recipe, names):
                                             paramwise_cfg=dict(factors, custom_keys=keys))), notes
 
 
-def _try(text, scope, inputs, config):
-    """Build the model of a config and let it predict once; return the names of its parameters."""
-    cfg = Config.fromstring(text, '.py')
+def _try(changes, scope, inputs, config):
+    """Build the model of a config, let it predict and train; return the names of its parameters and what failed.
+
+    If a head cannot view maps whose channels are last, ``changes`` gets others.
+    """
+    cfg, problems = Config.fromstring(_text(changes), '.py'), []
     drop_pretrained(cfg.model)
-    try:
-        init_default_scope(scope)
-        model = MODELS.build(cfg.model)
-        model.eval()
-        size = (_SIDE, _SIDE)
-        sample = pkgutil.resolve_name(_SAMPLES[scope])(metainfo=dict(
-            img_shape=size, ori_shape=size, pad_shape=size, scale_factor=(1., 1.), batch_input_shape=size))
-        with _quiet():
-            model.test_step(dict(inputs=[torch.zeros(inputs, *size, dtype=torch.uint8)], data_samples=[sample]))
-    except Exception as error:  # of any type, as parts may be a user's
-        raise ConfigError(f'{config}: with XCiT as its backbone the model does not run: {type(error).__name__}: '
-                          f'{first_line(str(error))}') from error
-    return [name for name, _ in model.named_parameters()]
+    preprocessor = cfg.model.get('data_preprocessor') or {}
+    preprocessor.pop('batch_augments', None)  # they enlarge, or need a runner
+    size = (_SIDE, _SIDE) if 'num_queries' in cfg.model else (_SIDE // 2, _SIDE // 2)  # a query needs a token
+    if 'size' in preprocessor:
+        preprocessor.size = size
+    MessageHub.get_current_instance().update_info_dict(dict(epoch=0, iter=0))  # some heads ask for them
+    init_default_scope(scope)
+    for trains in (False, True):
+        try:
+            with unnoticed(), torch.set_grad_enabled(trains):
+                if not trains:
+                    model = revert_sync_batchnorm(MODELS.build(cfg.model))
+                    model.init_weights()  # some parameters are memory as it was found
+                    batch = _batch(scope, inputs, size, proposes=getattr(model, 'with_rpn', True))
+                model.train(trains)
+                found = model(**model.data_preprocessor(batch, trains), mode='loss' if trains else 'predict')
+                if trains:
+                    model.parse_losses(found)[0].backward()
+        except Exception as error:  # of any type, as parts may be a user's
+            if 'view size is not compatible' in str(error) and 'channels_last' not in changes['model']['backbone']:
+                changes['model']['backbone']['channels_last'] = False
+                return _try(changes, scope, inputs, config)
+            owners = [type(frame.f_locals.get('self')) for frame, _ in traceback.walk_tb(error.__traceback__)]
+            owners = [kind.__name__ for kind in owners if kind.__module__.partition('.')[0] not in _LAYERS]
+            words = first_line(error) if str(error) else f'at {traceback.extract_tb(error.__traceback__)[-1].line!r}'
+            why = ': '.join([*owners[-1:], type(error).__name__, words])
+            if not trains:
+                raise ConfigError(f'{config}: with XCiT as its backbone the model does not run: {why}') from error
+            problems = [f'A training step with two blank images failed, which real ones may not: {why}']
+    return [name for name, _ in model.named_parameters()], problems
+
+
+def _batch(scope, inputs, size, proposes):
+    """Return two blank images, each with one object, or one label for all pixels."""
+    samples, labels = [], torch.zeros(1, *size, dtype=torch.int64)
+    for number in range(2):
+        samples.append(pkgutil.resolve_name(_SAMPLES[scope])(metainfo=dict(
+            img_id=number, img_shape=size, ori_shape=size, pad_shape=size, scale_factor=(1., 1.), flip=False,
+            batch_input_shape=size, border=[0, size[0], 0, size[1]])))
+        samples[-1].gt_sem_seg = PixelData(data=labels, sem_seg=labels)  # mmseg's name and mmdet's
+        if scope == 'mmdet':
+            from mmdet.structures.mask import BitmapMasks
+            mask = np.zeros((1, *size), np.uint8)
+            mask[:, 48:112, 16:96] = 1
+            boxes, masks = torch.tensor([[16., 48., 96., 112.]]), BitmapMasks(mask, *size)
+            samples[-1].gt_instances = InstanceData(bboxes=boxes, labels=labels[:, 0, 0], masks=masks)
+            samples[-1].ignored_instances = InstanceData(bboxes=boxes[:0], labels=labels[:0, 0, 0])
+            if not proposes:
+                samples[-1].proposals = InstanceData(bboxes=boxes, scores=torch.ones(1))
+    return dict(inputs=[torch.zeros(inputs, *size, dtype=torch.uint8)] * 2, data_samples=samples)
 
 
 def _text(values):

@@ -60,7 +60,8 @@ def check_data(cfg: Config, loaders=LOADERS, on_findings: str = 'stop'):
 
 def _needed_by(dataset):
     """Return what a data set reads below its root; those of mmpretrain that download their files need nothing."""
-    named = [dataset.get('ann_file'), *dataset.prefixes.values()]
+    no_maps = dataset.reader == 'CocoDataset' and not any(step.get('with_seg') for _, step in dataset.steps)
+    named = [dataset.get('ann_file'), *(path for key, path in dataset.prefixes.items() if key != 'seg' or not no_maps)]
     if dataset.reader in ('CustomDataset', 'UnlabelledImages'):
         return [*filter(None, named)] or ['']
     return [] if dataset.is_of_mmpretrain else filter(None, named)

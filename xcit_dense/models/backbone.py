@@ -7,7 +7,7 @@ from ..weights import load_backbone
 from . import fast
 from .norms import make_norm_factory
 from .pyramid import PYRAMID_STRIDES, build_level
-from .trunk import Trunk, init_linear
+from .trunk import Trunk, check_bool, init_linear
 
 
 @MODELS.register_module()
@@ -31,6 +31,8 @@ class XCiT(Trunk):
             (on several CPUs: this package's) replaces it by one.
         frozen_stages: -1 trains everything; 0 freezes stem and positions; n also the first n blocks.
         norm_eval: Keep batch norms in evaluation mode while training (small batches, fine-tuning).
+        channels_last: Whether the channels of the maps are last in memory, which is fast in most heads. Set False for a
+            head that calls ``view`` on its maps, and fails with "view size is not compatible".
         with_cp: Activation checkpointing: the backward pass computes a block's activations again,
             so only one token map per block is kept. Hooks that change values must stay until then, or
             the gradients are wrong. With stochastic depth or dropout, train in one thread at a time:
@@ -55,6 +57,7 @@ class XCiT(Trunk):
                  norm_cfg=dict(type='SyncBN'),
                  frozen_stages: int = -1,
                  norm_eval: bool = False,
+                 channels_last: bool = True,
                  with_cp: bool = False,
                  init_cfg=None):
         arch = get_arch(arch)
@@ -66,19 +69,13 @@ class XCiT(Trunk):
             arch, out_indices[-1] + 1, norm, in_channels=in_channels, drop_path_rate=drop_path_rate,
             attn_drop_rate=attn_drop_rate, frozen_stages=frozen_stages, norm_eval=norm_eval, with_cp=with_cp,
             init_cfg=init_cfg)
-        self.out_indices = out_indices
+        self.out_indices, self.channels_last = out_indices, check_bool('channels_last', channels_last)
         self.out_strides = _check_out_strides(out_strides, out_indices)
         for stride in self.out_strides or ():
             level = build_level(arch.embed_dims, arch.patch_size, stride, norm)
             setattr(self, f'fpn{PYRAMID_STRIDES.index(stride) + 1}', level)
         self.blocks.apply(init_linear)
         self._freeze()
-
-    @property
-    def min_size(self) -> int:
-        """Smallest height and width of an image in pixels, for which the smallest map still has one cell."""
-        pooled = max(self.out_strides or (1, )) // self.arch.patch_size
-        return (max(pooled, 1) - 1) * self.arch.patch_size + 1
 
     def load_weights(self, source, prefix: str = None):
         """Load a file as ``init_cfg`` does, with `xcit_dense.weights.load_backbone`."""
@@ -88,21 +85,20 @@ class XCiT(Trunk):
         """Return the feature maps of a batch of images.
 
         Args:
-            x: Images (B, in_channels, H, W), normalised, of a floating type; any H and W from
-                `min_size` up.
+            x: Images (B, in_channels, H, W), normalised, of a floating type; any H and W.
 
         Returns:
             A tuple with one map (B, C, h, w) for each of ``out_indices``. With t = ceil(H / patch), h is
-            4t, 2t, t, floor(t/2) for patch 16 and 2t, t, floor(t/2), floor(t/4) for patch 8; without a
-            pyramid, every h is t. The same holds for w.
+            4t, 2t, t, floor(t/2) for patch 16 and 2t, t, floor(t/2), floor(t/4) for patch 8, at least 1;
+            without a pyramid, every h is t. The same holds for w.
         """
         return self.pyramid(self.token_maps(x, self.out_indices))
 
     def pyramid(self, maps) -> tuple:
         """Return the feature maps of `forward` from the token maps of ``out_indices``, see `token_maps`."""
-        if self.out_strides is None:
-            return tuple(maps)
-        return tuple(fast.run(level, x) for level, x in zip(self._levels(), maps, strict=True))
+        if self.out_strides is not None:
+            maps = [fast.run(level, x) for level, x in zip(self._levels(), maps, strict=True)]
+        return tuple(maps if self.channels_last else (x.contiguous() for x in maps))
 
     def _levels(self):
         return [getattr(self, f'fpn{PYRAMID_STRIDES.index(stride) + 1}') for stride in self.out_strides or ()]

@@ -1,4 +1,6 @@
 """From token maps of one stride to a feature pyramid, as in the authors' dense models."""
+import torch
+import torch.nn.functional as F
 from torch import nn
 
 #: Strides that the pyramid can output, in the order of the released names fpn1 to fpn4.
@@ -15,15 +17,27 @@ def build_level(embed_dims: int, patch_size: int, stride: int, norm) -> nn.Modul
         norm: Callable that builds a batch norm for a number of channels.
 
     Returns:
-        A module from (B, C, Hp, Wp) to (B, C, Hp * p / stride, Wp * p / stride), rounded down.
+        A module from (B, C, Hp, Wp) to (B, C, Hp * p / stride, Wp * p / stride), rounded down, at least 1.
     """
     if stride > patch_size:
-        return nn.MaxPool2d(kernel_size=stride // patch_size)
+        return MaxPool(kernel_size=stride // patch_size)
     if stride == patch_size:
         return nn.Identity()
     if stride * 2 == patch_size:
         return nn.Sequential(_double(embed_dims))
     return nn.Sequential(_double(embed_dims), norm(embed_dims), nn.GELU(), _double(embed_dims))
+
+
+class MaxPool(nn.MaxPool2d):
+    """Max pooling, also of maps with a side below its kernel, such as those of strips: of the cells that are there."""
+
+    def forward(self, x):
+        """Pool a map (B, C, H, W)."""
+        height, width = x.shape[-2:]
+        bottom, right = (torch.sym_max(self.kernel_size - side, 0) for side in (height, width))
+        if isinstance(x, torch.fx.Proxy) or torch.compiler.is_exporting() or bottom or right:
+            x = F.pad(x, (0, right, 0, bottom), value=-torch.inf)
+        return super().forward(x)
 
 
 def _double(channels):

@@ -53,8 +53,8 @@ class Trunk(BaseModule):
         _check_rate('drop_path_rate', drop_path_rate)
         _check_rate('attn_drop_rate', attn_drop_rate)
         self.frozen_stages = check_int('frozen_stages', frozen_stages, -1, depth)
-        self.norm_eval = _check_bool('norm_eval', norm_eval)
-        self.with_cp = _check_bool('with_cp', with_cp)
+        self.norm_eval = check_bool('norm_eval', norm_eval)
+        self.with_cp = check_bool('with_cp', with_cp)
 
         self.patch_embed = ConvPatchEmbed(in_channels, arch.embed_dims, arch.patch_size, norm)
         self.pos_embeder = FourierPositions(arch.embed_dims)
@@ -194,9 +194,8 @@ class Trunk(BaseModule):
             raise ValueError(f'XCiT was built for in_channels={self.in_channels}, got an image of shape '
                              f'{tuple(x.shape)}')
         if min(x.shape[-2:]) < self.min_size:
-            strides = f' and strides {self.out_strides}' if self._levels() else ''
-            raise ValueError(f'XCiT with patch {self.arch.patch_size}{strides} needs images of at least '
-                             f'{self.min_size} x {self.min_size}, got {x.shape[-2]} x {x.shape[-1]}')
+            raise ValueError(f'XCiT needs images of at least {self.min_size} x {self.min_size}, got {x.shape[-2]} x '
+                             f'{x.shape[-1]}')
 
 
 def check_int(name, value, low, high=None):
@@ -207,7 +206,8 @@ def check_int(name, value, low, high=None):
     raise ValueError(f'{name} must be an integer {allowed}, got {value!r}')
 
 
-def _check_bool(name, value):
+def check_bool(name, value):
+    """Return ``value`` if it is True or False, else raise ``ValueError``."""
     if not isinstance(value, bool):
         raise ValueError(f'{name} must be True or False, got {value!r}')
     return value

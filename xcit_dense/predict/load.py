@@ -148,8 +148,6 @@ class _Loaded:
             raise ConfigError(f'batch_size={batch_size} cannot be used with tile: tiles are predicted one by one. '
                               'Omit one of them')
         predictor = self._predictor
-        if tiling:
-            predictor.check_tiling(tiling)
         several = isinstance(images, (list, tuple))
         images, results = list(images) if several else [images], []
         for start in range(0, len(images), batch_size):

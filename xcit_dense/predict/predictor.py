@@ -50,7 +50,7 @@ class Predictor:
 
     Raises:
         CheckpointError: The weights cannot be read or do not fit the config.
-        ConfigError: The test data set of the config has no pipeline, there is no such type, or tiles are too small.
+        ConfigError: The test data set of the config has no pipeline, or there is no such type.
         DataError: The config has no test data.
         RuntimeError: There is no such device.
     """
@@ -80,8 +80,6 @@ class Predictor:
                                **(dict(pred_score_thr=score_thr) if self.finds_objects else {}))
         self.records, self.count = [], 0  # objects that a detector found, label maps that a segmentor wrote
         self._score_thr, self.tiling = score_thr, tiling
-        if tiling:
-            self.check_tiling(tiling)
 
     def _build(self, cfg, checkpoint, device, fuse, dtype, given):
         """Set model and classes to those of a checkpoint, and return its metadata on the classes."""
@@ -124,13 +122,6 @@ class Predictor:
         except Exception as error:  # of any type, depending on the file and the steps of the pipeline
             name = f'{image} cannot be read' if isinstance(image, (str, os.PathLike)) else 'an image cannot be read'
             raise DataError(f'{name}: {first_line(error)}') from error
-
-    def check_tiling(self, tiling):
-        """Raise `ConfigError` if tiles are smaller than the smallest image that the model accepts."""
-        smallest = getattr(getattr(self.model, 'backbone', None), 'min_size', 1)
-        if tiling.tile < smallest:
-            raise ConfigError(f'tile (--tile) is {tiling.tile}, but the model needs images of at least {smallest} x '
-                              f'{smallest} pixels. Use {smallest} or more')
 
     def samples(self, images) -> list:
         """Predict images as one batch; the data samples are on the device of the model."""

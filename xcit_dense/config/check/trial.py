@@ -40,7 +40,7 @@ def check_model(node) -> list:
     known = kind is not None and is_known(kind)  # others may have their own names
     wrong, settings = visit(node, 'model', MODELS), settings if known else []
     try:
-        with _unnoticed():
+        with unnoticed():
             return _on_trial(node, wrong, settings)
     except Exception as error:  # parts may be users' classes; a check stops no run by a fault of its own
         place = traceback.extract_tb(error.__traceback__)[-1]
@@ -55,7 +55,7 @@ def warn_of(problem):
 
 
 @contextmanager
-def _unnoticed():
+def unnoticed():
     """Context in which random numbers are not used up, and nothing is said: the run builds the same model again."""
     python, numpy, logger = random.getstate(), np.random.get_state(), MMLogger.get_current_instance()
     logger.addFilter(_is_said)
