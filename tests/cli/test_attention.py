@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from helpers.models import build
 from helpers.tools import run_tool
 from xcit_dense import XCiTClassifier
 from xcit_dense._utils.files import RECORD
@@ -54,15 +53,6 @@ def test_it_goes_on_past_broken_images_and_names_them(file, images, tmp_path):
     assert [line.split(' cannot be read: ')[0].strip() for line in lines] == [
         str(images / '0.jpg'), str(images / 'link.jpg')]
     assert 'not an image' in lines[0] and 'OpenCV' not in done.message
-
-
-def test_an_image_too_small_for_the_pyramid_is_named(images, tmp_path):
-    torch.save(dict(state_dict={f'backbone.{name}': value for name, value in build(16).state_dict().items()}),
-               tmp_path / 'dense.pth')
-    cv2.imwrite(str(images / 'c.png'), np.zeros((16, 40, 3), np.uint8))
-    done = run_tool('attention.py', tmp_path / 'dense.pth', images, '--out', tmp_path / 'out', check=False)
-    assert done.returncode == 1 and '1 of 3 images' in done.message and written(tmp_path / 'out') == ALL
-    assert 'c.png' in done.message and '17 x 17' in done.message
 
 
 @pytest.mark.parametrize('arguments, words', (
