@@ -141,8 +141,12 @@ def test_several_files_for_one_part(folder, tmp_path, capfd):
     assert by_job[0] == by_job[2]
     assert by_job[1] == [[one for one in objects if one[0] != 'disc'] for objects in by_job[0]]
     # the same images in two files are one; label maps have one folder
-    cfg = placed(root, folder.parent / 'c', train_annotations=[files[0], files[0]], val_annotations=files[0])
+    again = shutil.copy(root / files[0], root / 'job1/annotations/again.json')
+    cfg = placed(root, folder.parent / 'c', train_annotations=[files[0], again], val_annotations=files[0])
     assert numbers(cfg)[0]['train'] == (6, 36)
+    assert '6 images in several of them have the objects of all' in capfd.readouterr().out
+    with pytest.raises(ConfigError, match='--train-annotations has .* twice'):
+        placed(root, folder.parent / 'd', train_annotations=[files[0], files[0]], val_annotations=files[0])
     with pytest.raises(ConfigError, match='--train-images takes one path'):
         DataOptions(train_images=('job1', 'job2')).path('train', 'images', root)
 

@@ -4,7 +4,7 @@ import re
 from contextlib import nullcontext, suppress
 from pathlib import Path, PurePosixPath
 
-from .._utils.text import listed, with_slashes
+from .._utils.text import counted, listed, with_slashes
 from ..data.files import read_json
 from ..data.folders import part_of
 from ..errors import DataError
@@ -62,7 +62,9 @@ def join(parts, root: Path) -> Part:
         annotations += [dict(record, id=number, image_id=ids.get(record.get('image_id'), -1),
                              category_id=kinds.get(record.get('category_id'), -1))
                         for number, record in enumerate(part.content['annotations'], len(annotations) + 1)]
-    origin = f'{listed(below(part.annotations, root) for part in parts)}, joined'
+    shared = sum(len(part.content['images']) for part in parts) - len(images)
+    origin = f'{listed(below(part.annotations, root) for part in parts)}, joined' + (
+        f'; {counted(shared, "images")} in several of them have the objects of all') * bool(shared)
     return Part(folder, parts[0].annotations, origin=origin,
                 content=dict(images=[*images.values()], categories=[*categories.values()], annotations=annotations))
 
@@ -163,7 +165,7 @@ def part_from(path: Path, content: dict, name: str, root: Path, folders, images=
         if len(best) > 1:
             raise DataError(f'images of {below(path, root)} are in several folders of {root}: '
                             f'{listed(below(folder, root) for folder in best.values())}. Choose one with '
-                            f'--{name}-images DIR')
+                            f'--{name}-images DIR, or move the file into the folder of its images')
         for folder in best.values():
             renamed = [dict(image, file_name=shorten(image['file_name'])) for image in content['images']]
             origin = '' if renamed == content['images'] else f'{below(path, root)}, with shortened image names'

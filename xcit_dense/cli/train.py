@@ -161,8 +161,9 @@ def _suggest(args):
                           work_dir=args.work_dir, pretrained=not args.no_pretrained, init_from=args.init_from,
                           findings=args.config_findings)
         check_no_input(path or '-')  # such as a base of the config
-        if path and os.path.lexists(path) and not args.overwrite:
-            raise OutputError(f'{path} already exists: give another name, or --overwrite to replace it')
+        if path and os.path.lexists(path) and (not args.overwrite or path.is_dir()):
+            raise OutputError(f'{path} already exists: give another name' + (
+                '; it is a folder' if path.is_dir() else ', or --overwrite to replace it'))
         set_run_options(cfg, args)
         check_data(cfg, LOADERS[:1], args.data_findings)
         take_classes(cfg, loaders=LOADERS[:1], on_findings=args.data_findings)

@@ -36,7 +36,8 @@ class MaxPool(nn.MaxPool2d):
         # a graph that is exported is for all sizes; one that is traced is for those of its maps, which have the cells
         if isinstance(x, torch.fx.Proxy) or torch.compiler.is_exporting() or (
                 not torch.jit.is_tracing() and min(x.shape[-2:]) < self.kernel_size):
-            bottom, right = (torch.sym_max(self.kernel_size - side, 0) for side in x.shape[-2:])
+            height, width = x.shape[-2:]
+            bottom, right = (torch.sym_max(self.kernel_size - side, 0) for side in (height, width))
             x = F.pad(x, (0, right, 0, bottom), value=-torch.inf)
         return super().forward(x)
 

@@ -242,6 +242,11 @@ def test_repeated_data_has_longer_epochs_and_accumulated_batches_more_objects(bo
     assert other.train_cfg.max_epochs == 6 and other.fitted and 'objects in 200 images' in other.fitted_to
     steps = fitted(optim_wrapper__accumulative_counts=4)
     assert steps.optim_wrapper.optimizer.lr > plain.optim_wrapper.optimizer.lr
+    for accumulated, base in ((1, 9), (4, 36)):  # a step of 4 x 9 images
+        cfg = config_for(boxes, train_dataloader__batch_size=64, auto_scale_lr=dict(base_batch_size=64),
+                         optim_wrapper__accumulative_counts=accumulated)
+        fit(cfg)
+        assert (cfg.train_dataloader.batch_size, cfg.auto_scale_lr.base_batch_size) == (9, base)
 
 
 def test_only_recipes_for_any_data_are_fitted(tmp_path):

@@ -68,7 +68,9 @@ def test_few_left_out_are_no_finding_and_small_images_are_counted(root):
 
 
 @pytest.mark.parametrize('change, metric, error', (
-    (lambda c: c['annotations'].clear(), {}, True), (of_all(lambda a: a.update(iscrowd=1)), {}, True),
+    (lambda c: c['annotations'].clear(), {}, True),
+    (of_all(lambda a: a.update(bbox=[side / 100 for side in a['bbox']])), {}, True),
+    (of_all(lambda a: a.update(iscrowd=1)), {}, True),
     (of_all(lambda a: a.update(image_id=str(a['image_id']))), {}, True), (each(iscrowd=lambda a: 1), {}, False),
     (lambda c: c['annotations'].clear(), dict(format_only=True), False)))
 def test_validation_data_has_something_to_evaluate(root, change, metric, error):

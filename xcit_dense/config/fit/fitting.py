@@ -19,7 +19,7 @@ from ..check.top_level import option_for
 from ..image_size import box_of, set_image_size, use_trained_size
 from ..length import UNITS, process_count, repeats_of, set_length, set_val_interval, shorten_warm_up
 from ..loading import read_config
-from ..own import PARTS, own_files, own_keys
+from ..own import ACCUMULATED, PARTS, own_files, own_keys
 from ..tasks import task_of
 from . import changes_in_words
 from .detection import REPEATS, repeat_rare
@@ -178,7 +178,8 @@ def _fit_batch(cfg, factor, images):
         return {}
     cfg.train_dataloader.batch_size = size
     if 'base_batch_size' in (cfg.get('auto_scale_lr') or {}):
-        cfg.auto_scale_lr.base_batch_size = max(round(cfg.auto_scale_lr.base_batch_size * size / now), 1)
+        base, step = cfg.auto_scale_lr.base_batch_size, size * process_count() * (value_at(cfg, ACCUMULATED) or 1)
+        cfg.auto_scale_lr.base_batch_size = max(round(base * size / now), min(base, step))
     return {'train_dataloader.batch_size': (
         'larger images, so that a step has the same number of pixels' if max(of_pixels, least) == size else
         f'so that an epoch of {counted(images, "images")} has more steps') + ', without scaling the learning rate',

@@ -198,6 +198,8 @@ class _Check:
             if number := int((left & is_out).sum()):
                 unused[why] = number
             left &= ~is_out
+        if self.tested and self.ignored[left].all():  # such as fractions: none could be found
+            left[:] = False
         used = int(left.sum())
         lost = sum(unused.values()) - unused.get(_OTHER_CLASSES, 0) - unused.get(_NO_SIZE, 0)
         if not self.tested and (lost > _FEW * total or not used and (lost or not total)):

@@ -64,8 +64,9 @@ KINDS = {kind: Kind(*how, text) for how, texts in {
         'objects-unused': 'has nothing to learn from. Training ignores {value}',
         'box-corners': 'has boxes of two corners: all {value} are in their images as x1, y1, x2, y2, and many are not '
             'as x, y, width, height, which COCO means. Write width and height instead of the second corner',
-        'nothing-judged': 'has no object that {value} evaluates, so each validation would be -1 and the first '
-            'checkpoint the best. Objects that are crowds or whose image_id no image has do not count',
+        'nothing-judged': 'has no object that {value} evaluates, so each validation would be -1 or 0. Objects that '
+            'are crowds, whose image_id no image has, or whose boxes are not in pixels do not count. Use another file, '
+            'or training images: --val-annotations FILE, or --train-annotations FILE with --val-share 0.2',
         'class-unread': 'has no files that are read as images, so this class would never be learned: {value}',
         'class-hidden': 'is a hidden folder, but the data set treats it as a class: delete it, or move it out of the '
             'folder of the classes',
