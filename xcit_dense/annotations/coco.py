@@ -70,13 +70,14 @@ def join(parts, root: Path) -> Part:
 
 
 def number_alike(parts, root: Path):
-    """Give categories the ids and the order that they have in the first part, if the names are the same; mmdet numbers
-    them in the order of each file."""
+    """Give categories the ids and the order that they have in the first part, if that has all that have objects: mmdet
+    numbers them in the order of each file."""
     first, *others = parts
     wanted = {category.get('name'): category.get('id') for category in first.content['categories']}
     for part in others:
         names = {category.get('id'): category.get('name') for category in part.content['categories']}
-        if [*names.values()] != [*wanted] and sorted(map(str, names.values())) == sorted(map(str, wanted)):
+        found = {names.get(record.get('category_id')) for record in part.content['annotations']}
+        if [*names.values()] != [*wanted] and found <= wanted.keys():
             part.content = dict(part.content, categories=first.content['categories'], annotations=[
                 dict(record, category_id=wanted.get(names.get(record.get('category_id')), -1))
                 for record in part.content['annotations']])

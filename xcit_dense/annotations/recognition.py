@@ -145,7 +145,7 @@ def place_data(cfg: Config, root, options: DataOptions, folder: Path, keep: bool
         raise DataError(f'--data-root: there is no folder {root}{did_you_mean(root.name, near, 3)}')
     free = {'--ignore-label'} if kind is _SEGMENTATION else set()
     if set(options.given) <= free and kind.find is not find_unlabelled and _is_in_place(used) and not (
-            kind.find is find_detection and cfg.get('classes_from_data') and _differ_in_order(used)):
+            kind.find is find_detection and cfg.get('classes_from_data') and _differ_in_classes(used)):
         layout = Layout('layout of the config', root, {
             name: Part(part[0].folder(kind.images), part[0].folder(kind.maps) if kind.maps else
                        part[0].ann_file if part[0].get('ann_file') else None)
@@ -202,11 +202,10 @@ def _is_in_place(used):
         *(dataset.folder(key) for key in dataset.prefixes if dataset.prefixes[key])))
 
 
-def _differ_in_order(used):
-    """Whether annotation files list the same classes in different orders; other differences are reported later."""
+def _differ_in_classes(used):
+    """Whether annotation files list other classes or another order; what cannot be read is reported later."""
     with suppress(DataError, TypeError):
-        orders = {classes_of_data(dataset)['classes'] for dataset in used}
-        return len(orders) > 1 == len({tuple(sorted(map(str, order))) for order in orders})
+        return len({classes_of_data(dataset)['classes'] for dataset in used}) > 1
     return False
 
 
