@@ -135,7 +135,8 @@ def check_schedule(cfg, epoch_length: int = None):
                 ends.append((1, None))  # it may continue to the end
             continue
         end = node.get('end') or node.get('T_max') or run
-        of_run = f'the run of {run} {counts}; {_stretch(path, node, run)}'
+        share = shortened(node, int(WARM_UP * run)) if warms_up(node) else run
+        of_run = f'the run of {run} {counts}; {_stretch(path, node, share)}'
         if late := [m for m in node.get('milestones', []) if m >= run]:
             lines.append(f'{name} has the milestones {late} beyond {of_run}')
         elif end > run and not re.search('Step|Exponential|Plateau', kind):
