@@ -124,7 +124,7 @@ def test_a_checkpoint_of_another_size_is_told_and_used(own, capsys):
     for each, size in ((mine, 192), (cfg, 256)):
         use_fit(each, checkpoint, source='run')
         said = capsys.readouterr().out
-        assert 'run was trained with --image-size 256' in said and '192' in said and box_of(each) == (size, size)
+        assert 'run was trained to be tested at 256' in said and '192' in said and box_of(each) == (size, size)
         assert ('Use --image-size 256' in said) == (each is mine)
 
 

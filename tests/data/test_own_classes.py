@@ -5,6 +5,7 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import init_default_scope
 from mmseg.datasets import ADE20KDataset, BaseSegDataset
+from mmseg.models import FCNHead
 from mmseg.models.losses import CrossEntropyLoss
 from mmseg.registry import DATASETS
 from torch.nn import functional as F
@@ -96,8 +97,8 @@ def test_a_class_of_the_user_that_sets_its_own_suffixes(data):
 @pytest.mark.parametrize('sigmoid', (False, True))
 def test_weights_of_classes_with_ignored_pixels(sigmoid):
     weights, scores, labels = torch.tensor([1., 2., 3.]), torch.randn(2, 3, 4, 4), torch.randint(3, (2, 4, 4))
-    labels[0, 0], head = 255, torch.nn.Module()
-    head.out_channels, head.loss_decode = 3, CrossEntropyLoss(sigmoid, class_weight=[1, 2, 3], avg_non_ignore=True)
+    labels[0, 0], head = 255, FCNHead(in_channels=4, channels=4, num_classes=3)
+    head.loss_decode = CrossEntropyLoss(sigmoid, class_weight=[1, 2, 3], avg_non_ignore=True)
     with pytest.raises((IndexError, RuntimeError)):  # mmsegmentation's
         head.loss_decode(scores, labels, ignore_index=255)
     mend_weighted_losses(torch.nn.Sequential(head))
@@ -105,6 +106,8 @@ def test_weights_of_classes_with_ignored_pixels(sigmoid):
     wanted = F.cross_entropy(scored, wanted, weights) if not sigmoid else F.binary_cross_entropy_with_logits(
         scored, torch.eye(3)[wanted], pos_weight=weights)
     torch.testing.assert_close(head.loss_decode(scores, labels, ignore_index=255), wanted)
+    if not sigmoid:  # of points, as of PointRend
+        torch.testing.assert_close(head.loss_decode(scored, labels[labels != 255], ignore_index=255), wanted)
     head.out_channels += 1
     with pytest.raises(ConfigError, match='class_weight has 3 weights, but the head has 4 outputs'):
         mend_weighted_losses(torch.nn.Sequential(head))

@@ -55,12 +55,12 @@ def join(parts, root: Path) -> Part:
         ids, kinds = {}, {}
         for image in part.content['images']:
             name = os.path.relpath(part.images / image['file_name'], folder)
-            ids[image['id']] = images.setdefault(name, dict(image, id=len(images) + 1, file_name=name))['id']
+            ids[repr(image['id'])] = images.setdefault(name, dict(image, id=len(images) + 1, file_name=name))['id']
         for category in part.content['categories']:
-            kinds[category.get('id')] = categories.setdefault(
-                category.get('name'), dict(category, id=len(categories) + 1))['id']
-        annotations += [dict(record, id=number, image_id=ids.get(record.get('image_id'), -1),
-                             category_id=kinds.get(record.get('category_id'), -1))
+            kinds[repr(category.get('id'))] = categories.setdefault(
+                repr(category.get('name')), dict(category, id=len(categories) + 1))['id']
+        annotations += [dict(record, id=number, image_id=ids.get(repr(record.get('image_id')), -1),
+                             category_id=kinds.get(repr(record.get('category_id')), -1))
                         for number, record in enumerate(part.content['annotations'], len(annotations) + 1)]
     shared = sum(len(part.content['images']) for part in parts) - len(images)
     origin = f'{listed(below(part.annotations, root) for part in parts)}, joined' + (

@@ -6,7 +6,7 @@ from pathlib import Path
 from .._utils.text import listed
 from ..data.datasets import LOADERS, datasets
 from ..data.folders import seen_in
-from ..errors import DataError
+from ..errors import ConfigError, DataError
 from .coco import (
     by_part,
     find_files,
@@ -123,6 +123,9 @@ def _parts(cfg, root, options):
     images = {part: path for part in PARTS if (path := options.path(part, 'images', root))}
     named = [path for paths in given.values() for path in paths]
     if yolo := [path for path in named if path.suffix in ('.yaml', '.yml', '.data')]:
+        if len(named) > 1:
+            raise ConfigError(f'{yolo[0]} describes all parts of YOLO data, and only COCO files are joined: name it '
+                              'alone')
         return 'YOLO', read_yolo(yolo[0], root, images)
     folders = folders_of(root)
     yolo = _find_yolo(root, folders)

@@ -160,7 +160,7 @@ def _suggest(args):
         cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), settings=settings_of(args),
                           work_dir=args.work_dir, pretrained=not args.no_pretrained, init_from=args.init_from,
                           findings=args.config_findings)
-        check_no_input(path or '-')  # such as a base of the config
+        check_no_input(*[path] * bool(path))  # such as a base of the config
         if path and os.path.lexists(path) and (not args.overwrite or path.is_dir()):
             raise OutputError(f'{path} already exists: give another name' + (
                 '; it is a folder' if path.is_dir() else ', or --overwrite to replace it'))

@@ -102,7 +102,9 @@ def mend_weighted_losses(model):
     for head in (module for module in model.modules() if hasattr(module, 'loss_decode')):
         for loss in head.loss_decode.modules():
             weights, criterion = getattr(loss, 'class_weight', None), getattr(loss, 'cls_criterion', None)
-            if isinstance(weights, (list, tuple)) and len(weights) != head.out_channels:
+            read = getattr(type(head), 'loss_by_feat', None)  # other heads may weigh other things
+            if isinstance(weights, (list, tuple)) and len(weights) != head.out_channels and (
+                    getattr(read, '__qualname__', '').startswith('BaseDecodeHead.')):
                 raise ConfigError(f'{type(head).__name__}.loss_decode.class_weight has {len(weights)} weights, but the '
                                   f'head has {head.out_channels} outputs: set one for each, or None')
             if weights is not None and getattr(criterion, '__module__', '').startswith('mmseg.'):
@@ -111,7 +113,7 @@ def mend_weighted_losses(model):
 
 def _weigh(criterion, scores, labels, weight=None, *, class_weight, reduction, avg_factor, ignore_index, **options):
     if criterion.__name__ == 'binary_cross_entropy':
-        class_weight = class_weight[:, None, None]  # for (B, C, H, W)
+        class_weight = class_weight.reshape(-1, *[1] * (scores.dim() - 2))  # for (B, C, H, W), or (N, C)
     elif reduction == 'mean' and avg_factor is None and not 0 <= ignore_index < len(class_weight):
         avg_factor = class_weight[labels[labels != ignore_index]].sum()  # where it looks up the ignored label too
     return criterion(scores, labels, weight, class_weight=class_weight, reduction=reduction, avg_factor=avg_factor,
@@ -173,9 +175,10 @@ def read_annotations_with(read):
     known = COCO.__init__
 
     def open_file(self, annotation_file=None):
-        known(self)
-        if annotation_file is not None:
-            self.dataset = read(annotation_file)
+        content = annotation_file and read(annotation_file)
+        known(self, None if isinstance(content, dict) else annotation_file)  # its own error about other files
+        if isinstance(content, dict):
+            self.dataset = content
             self.createIndex()
 
     COCO.__init__ = open_file

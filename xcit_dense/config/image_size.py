@@ -14,7 +14,7 @@ from .._utils.text import type_name
 from ..data.datasets import LOADERS, datasets, dicts_in
 from ..errors import ConfigError
 from .check.top_level import option_for
-from .own import own_keys
+from .own import own_files, own_keys
 from .tasks import task_of
 from .testing import find_resolution, is_side, square_side
 
@@ -135,12 +135,13 @@ def use_trained_size(cfg, trained, source):
     size, now = test_size_of(trained), test_size_of(cfg)
     if not size or not now or list(size) == list(now):
         return
-    is_own = not cfg.filename or now != test_size_of(Config.fromfile(cfg.filename, import_custom_modules=False)) or any(
+    is_own = not cfg.filename or not own_files(cfg)[0] or now != test_size_of(
+        Config.fromfile(cfg.filename, import_custom_modules=False)) or any(
         option_for(key) == '--image-size' for key in own_keys(cfg) if key.startswith(LOADERS[-1]))
     words, other = (' '.join(map(str, sides)) for sides in (size, now))
     if not is_own:
         set_image_size(cfg, tuple(size), LOADERS[-1:])
-    print_log(f'{source} was trained with --image-size {words}, ' + (
+    print_log(f'{source} was trained to be tested at {words}, ' + (
         f'but this config tests at {other}. Use --image-size {words} to test as in the training' if is_own else
         f'which is used here too; the config has {other}'), logger='current', level=logging.WARNING)
 

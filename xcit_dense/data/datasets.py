@@ -18,6 +18,8 @@ from ..errors import DataError
 from .folders import seen_in
 
 LOADERS = ('train_dataloader', 'val_dataloader', 'test_dataloader')
+#: Data sets of users' classes, by class and arguments, for what those set.
+_BUILT = {}
 #: The data sets of mmpretrain that read folders of images, by their names, and ours for its models.
 _OF_MMPRETRAIN = ('CustomDataset', 'ImageNet', 'ImageNet21k', 'UnlabelledImages')
 
@@ -167,9 +169,12 @@ class DataSet(UserDict):
     def setting(self, name: str, default):
         """Return an argument: from the config, else what a class for label maps sets, its default, or ``default``."""
         if name not in self and self.reader == 'BaseSegDataset':
-            given = {key: self[key] for key in {*self} - {'type', '_scope_', 'pipeline', 'test_mode'}}
+            given = {key: self[key] for key in sorted({*self} - {'type', '_scope_', 'pipeline', 'test_mode'})}
+            key = self.type, repr(given)
             with suppress(Exception):  # of any type, as it may be a user's; the run builds it again
-                return getattr(self.type(**given, lazy_init=True), name)
+                if key not in _BUILT:
+                    _BUILT[key] = self.type(**given, lazy_init=True)
+                return getattr(_BUILT[key], name)
         return argument_of(self.type, self, name, default)
 
     def class_of(self, registry: str, kind):

@@ -10,7 +10,7 @@ from mmengine.registry import HOOKS, OPTIM_WRAPPERS
 
 from ..compat.internals import is_resumed
 from ..errors import ConfigError
-from ..models.trunk import backbones_of, fuse_backbones
+from ..models.trunk import Trunk, backbones_of, fuse_backbones
 
 #: Optimizers that change each parameter by itself and write nothing into its group.
 _BY_PARAMETER = torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW
@@ -134,7 +134,7 @@ class RatesByDepth:
             ConfigError: The backbone has no stages, or another number of blocks.
         """
         rules, backbone = self.paramwise_cfg, getattr(module, 'backbone', None)
-        if not hasattr(backbone, 'get_layer_depth'):
+        if not isinstance(backbone, Trunk):
             return super().add_params(params, module, **options)
         for key, value in dict(num_layers=len(backbone.blocks), decay_type='layer_wise').items():
             if rules.get(key, value) != value:

@@ -185,8 +185,13 @@ class _DenseLoop(OpenLoop):
             return 'Nothing was saved, as there is no DenseCheckpointHook'
         if threading.current_thread() is threading.main_thread():  # nothing may interrupt the writing
             for ignored in STOP_SIGNALS:
-                signal.signal(ignored, signal.SIG_IGN)
+                signal.signal(ignored, _wait)
         return f'Saved {hook.save_stopped(self.runner, self.iterations)}; continue with --resume'
+
+
+
+def _wait(number, _):
+    """Ignore a signal, in this process: its children would inherit ``SIG_IGN``."""
 
 
 @LOOPS.register_module()

@@ -77,6 +77,9 @@ def lock_work_dir(work_dir):
         except OSError as error:
             print_log(f'{file.name} cannot be locked on this file system ({error}): make sure that no other training '
                       'writes to this folder', logger='current', level=logging.WARNING)
+        else:
+            for inside in folder.glob('.measured_????????/.running'):  # of --minutes, which had this lock
+                shutil.rmtree(inside.parent, ignore_errors=True)
         os.register_at_fork(after_in_child=file.close)  # workers may outlive the process by seconds
         file.truncate(0)
         file.write(str(os.getpid()))
@@ -84,8 +87,6 @@ def lock_work_dir(work_dir):
         for part in folder.glob('*.part'):  # of killed trainings
             if re.search(r'\.[0-9a-f]{8}\.part$', part.name):  # not a user's download
                 part.unlink(missing_ok=True)
-        for file_inside in folder.glob('.measured_????????/.running'):  # of --minutes, which had this lock
-            shutil.rmtree(file_inside.parent, ignore_errors=True)
         stack.pop_all()
         return file
 

@@ -42,7 +42,8 @@ def check_names(source, wanted, found, spelt: bool = False) -> list:
         source: The file.
         wanted: The names of the config, or None if any will do.
         found: The names of the file, in its order.
-        spelt: Whether some may be spelt in another way if there are enough, as names beside label maps decide nothing.
+        spelt: Whether they decide nothing, as names next to label maps that the config names itself: then they may be
+            other spellings, in any order, unless most are missing.
 
     Returns:
         Findings.
@@ -52,7 +53,9 @@ def check_names(source, wanted, found, spelt: bool = False) -> list:
     findings = []
     missing = [name for name in wanted if name not in found]
     unused = [name for name in found if name not in wanted]
-    if missing and not (spelt and len(found) >= len(wanted) > len(missing)):
+    if spelt and (2 * len(missing) <= len(wanted) or len(found) >= len(wanted) > len(missing)):
+        return []
+    if missing:
         lowered = {name.lower(): name for name in unused}
         near = {name: nearest(name.lower(), lowered) for name in missing}
         words = (repr(name) + (f' (it has {lowered[near[name][0]]!r})' if near[name] else '') for name in missing)

@@ -62,6 +62,8 @@ def read_completed(path) -> dict:
     so that every detection of it counts as wrong, and it needs numeric ids: if it cannot use some, all become 1, 2, ...
     """
     content = read_json(path)
+    if not isinstance(content, dict):
+        return content
     add_areas(content)
     objects = [record for record in content.get('annotations') or () if 'bbox' in record]
     for record in objects:
