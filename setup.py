@@ -70,7 +70,7 @@ setup(
     packages=find_packages(include=['xcit_dense', 'xcit_dense.*']),
     package_data={'xcit_dense.data': ['imagenet_classes.txt'], 'xcit_dense.report': ['template/*']},
     entry_points=dict(console_scripts=['xcit-dense = xcit_dense.cli:main']),
-    install_requires=['numpy', 'orjson', 'packaging', 'tqdm'],
+    install_requires=['numpy', 'orjson', 'packaging', 'pycocotools', 'tqdm'],
     extras_require={
         **FRAMEWORKS['extras'](),
         'video': ['av'],

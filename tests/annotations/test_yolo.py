@@ -38,9 +38,11 @@ def test_images_of_other_formats_are_named(one, tmp_path):
     one('0 .5 .5 .5 .5')
     for name in ('b.heic', 'c.gif'):
         (tmp_path / 'data/images' / name).write_bytes(b'GIF89a')
+    shutil.copy(tmp_path / 'data/images/a.png', tmp_path / 'data/images/d.png')
     part = read_yolo(tmp_path / 'data/data.yaml', tmp_path / 'data')['train']
-    assert part.notes == ['ignored 2 images that cannot be read: images/b.heic, images/c.gif']
-    assert [image['file_name'] for image in part.content['images']] == ['a.png']
+    assert part.notes == ['ignored 2 images that cannot be read: images/b.heic, images/c.gif; convert GIF, HEIC and '
+                          'such to PNG or JPEG', 'no objects in 1 image without a label file: images/d.png']
+    assert [image['file_name'] for image in part.content['images']] == ['a.png', 'd.png']
 
 
 @pytest.mark.parametrize('polygons', (False, True))

@@ -67,7 +67,10 @@ def test_other_names_than_those_of_the_benchmark_are_refused(data):
     names = [f'{name}, thing' for name in ADE20KDataset.METAINFO['classes']]
     (data / 'classes.txt').write_text('\n'.join(['wall', *names[1:]]))  # as many, of which some are alike
     assert kinds_of(check_data_set(dataset)) == {'class-unused'}
-    (data / 'classes.txt').rename(data / 'names.txt').write_text('\n'.join(NAMES))
+    (data / 'classes.txt').rename(data / 'names.txt')
+    unnamed = check_data_set(dataset)
+    assert kinds_of(unnamed) == {'class-missing'} and 'while label 0 is ignored' in unnamed.errors[0].sentence
+    (data / 'names.txt').write_text('\n'.join(NAMES))
     with pytest.raises(DataError, match='names.txt does not have 150 of the 150 .* classes_from_data = True'):
         load_config(data / 'config.py', data_root=data)
 

@@ -13,6 +13,7 @@ from torch.utils.data import Dataset
 from helpers.models import official_state, save
 from helpers.paths import SMALL_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import At, die
+from xcit_dense._utils import processes
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.options import add_hook
 from xcit_dense.data.check import check_before_training
@@ -163,6 +164,7 @@ def test_hook_logs_it_once_and_on_the_first_process_only(started, monkeypatch):
     lines = lines_of(runner)
     assert 'theirs' not in lines['versions'] and 'batch sampler' in lines['batch']
     monkeypatch.setattr(startup, 'is_first_process', lambda: False)
+    monkeypatch.setattr(processes, 'is_first_process', lambda: False)
     StartupHook().before_train(None)  # looks at nothing
 
 

@@ -48,9 +48,9 @@ def without_parents(parts, root: Path) -> list:
 
 
 def join(parts, root: Path) -> Part:
-    """Return one part of several: classes of one name are one, and so are images of one path."""
+    """Return one part of several: classes of one name are one, images of one path too, and equal objects of these."""
     folder = Path(os.path.commonpath([part.images for part in parts]))
-    images, categories, annotations = {}, {}, []
+    images, categories, annotations, taken = {}, {}, [], set()
     for part in parts:
         ids, kinds = {}, {}
         for image in part.content['images']:
@@ -59,12 +59,16 @@ def join(parts, root: Path) -> Part:
         for category in part.content['categories']:
             kinds[repr(category.get('id'))] = categories.setdefault(
                 repr(category.get('name')), dict(category, id=len(categories) + 1))['id']
-        annotations += [dict(record, id=number, image_id=ids.get(repr(record.get('image_id')), -1),
-                             category_id=kinds.get(repr(record.get('category_id')), -1))
-                        for number, record in enumerate(part.content['annotations'], len(annotations) + 1)]
+        objects = [dict(record, image_id=ids.get(repr(record.get('image_id')), -1),
+                        category_id=kinds.get(repr(record.get('category_id')), -1))
+                   for record in part.content['annotations']]
+        keys = [(record['image_id'], record['category_id'], repr(record.get('bbox'))) for record in objects]
+        annotations += [record for record, key in zip(objects, keys, strict=True) if key not in taken]
+        taken.update(keys)
+    annotations = [dict(record, id=number) for number, record in enumerate(annotations, 1)]
     shared = sum(len(part.content['images']) for part in parts) - len(images)
     origin = f'{listed(below(part.annotations, root) for part in parts)}, joined' + (
-        f'; {counted(shared, "images")} in several of them have the objects of all') * bool(shared)
+        f'; {counted(shared, "images")} in several of them have the objects of all, equal ones once') * bool(shared)
     return Part(folder, parts[0].annotations, origin=origin,
                 content=dict(images=[*images.values()], categories=[*categories.values()], annotations=annotations))
 

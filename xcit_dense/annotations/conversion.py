@@ -75,7 +75,7 @@ def _read(path):
         if path.suffix in ('.yaml', '.yml'):
             return yaml.safe_load(text)
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise DataError(f'{path} cannot be read: {error}') from error
+        raise DataError(f'{path} cannot be read: {getattr(error, "strerror", None) or error}') from error
     return [line.strip() for line in text.strip().splitlines()]
 
 

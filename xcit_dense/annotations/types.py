@@ -148,6 +148,4 @@ class DataOptions:
             paths.append(Path(os.path.abspath(root / Path(name).expanduser())))
             if not (paths[-1].is_file() if is_file else paths[-1].is_dir()):
                 raise DataError(f'--{part}-{kind} {name}: there is no {"file" if is_file else "folder"} {paths[-1]}')
-            if paths[-1] in paths[:-1]:
-                raise ConfigError(f'--{part}-{kind} has {name} twice: its objects would count twice')
         return paths

@@ -201,7 +201,12 @@ def _converted(source, root, paths, lines, names):
     kind = 'polygons' if any(annotation['segmentation'] for annotation in annotations) else 'boxes'
     words = f'{kind} of {below(source, root)}'
     content = dict(info=dict(description=words), images=images, annotations=annotations, categories=categories)
-    notes = [f'ignored {counted(len(unread), "images that cannot be read")}: {listed(unread)}'] if unread else []
+    notes = [f'ignored {counted(len(unread), "images that cannot be read")}: {listed(unread)}' + (
+        '; convert GIF, HEIC and such to PNG or JPEG' * any(name.lower().endswith(OTHER_SUFFIXES) for name in unread))
+    ] if unread else []
+    without = [name for path in paths if (name := below(path, root)) not in unread and not _labels_of(path).is_file()]
+    if without:
+        notes.append(f'no objects in {counted(len(without), "images without a label file")}: {listed(without)}')
     return Part(folder, source, origin=words, content=content, notes=notes)
 
 

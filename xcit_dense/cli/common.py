@@ -56,7 +56,8 @@ class Parser(ArgumentParser):
         """Exit with a message and code 2."""
         known = re.findall(r'--[a-z][\w-]*', self.format_help())
         unknown = message.partition('unrecognized arguments: ')[2]
-        if '--data-root' in known and (folders := [word for word in unknown.split() if os.path.isdir(word)]):
+        folders = [word for word in unknown.split() if os.path.isdir(word)]
+        if folders and '--data-root' in known and '--' not in unknown:
             message += f'; did you mean --data-root {folders[0]}?'
         for word in re.findall(r'--[\w-]+', unknown):
             if meant := nearest(word, known):

@@ -212,7 +212,8 @@ def find_config(name) -> Path:
         if stock := [f'{package}::{known}' for known in stock_configs(package)[1] if Path(known).stem == stem]:
             raise ConfigError(f'{name} is a config of {package}, without XCiT: `python -m xcit_dense adapt {stock[0]} '
                               '--out FILE` writes one that has it')
-    known = [p.stem for p in path.parent.glob('*.py')] + names
+    known = [p.stem for p in path.parent.glob('*.py')] + names + [  # or a work dir is meant
+        p.name for p in path.parent.glob('*') if p.is_dir() and path.parent != Path('.')]
     raise ConfigError(f'there is no config {name}' + did_you_mean(
         stem, known, 3, '; xcit_dense.list_models() lists the configs of this package'))
 

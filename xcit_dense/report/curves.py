@@ -52,6 +52,9 @@ def read_curves(work_dir):
                 position = ends.get(step, iteration) if by_epoch else step or iteration
                 values = {name if '/' in name else f'val/{name}': v for name, v in values.items() if name != 'step'}
             points.setdefault(position, {}).update(values)
+    if not points and any(_read_lines(file) for file in Path(work_dir).glob('*/vis_data/scalars.json')):
+        raise DataError(f'the log of {work_dir} has no losses to draw: the run was shorter than '
+                        'default_hooks.logger.interval')
     if not points:
         raise DataError(f'no log of a training run (TIME/vis_data/scalars.json) in {Path(work_dir).absolute()}. Give '
                         'the --work-dir of the run')

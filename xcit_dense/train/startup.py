@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from .. import __version__
 from .._utils.machine import describe_machine
-from .._utils.processes import is_first_process
+from .._utils.processes import is_first_process, run_on_first
 from .._utils.text import counted, first_line
 from ..compat.internals import accumulated_steps
 from ..config.check import check_schedule
@@ -45,12 +45,9 @@ class StartupHook(Hook):
         Raises:
             DataError: The training data has no object to learn from.
         """
+        run_on_first(_check_used, runner)
         if not is_first_process():
             return
-        _, objects = _amounts(runner.train_dataloader.dataset)
-        if objects == 0 and getattr(runner, 'data_findings', 'stop') == 'stop':
-            raise DataError('no object of the training data is used, so there is nothing to learn: are annotations '
-                            'missing, all crowds or outside of their images? --data-findings warn continues')
         length = len(runner.train_dataloader)
         if runner.iter == 0:  # the schedule of a resumed run cannot be changed
             check_schedule(runner.cfg, length)
@@ -205,15 +202,26 @@ def _data(loader, report=None):
     classes = (getattr(dataset, 'metainfo', None) or {}).get('classes')
     root = getattr(dataset, 'data_root', None)
     used = [counted(number, name) if left_out is None else f'{number:,} of {report.counts[key]:,} {name}'
-            for number, name, key in zip(_amounts(dataset), ('images', 'objects'), ('images', 'annotations'),
+            for number, name, key in zip(_amounts(dataset, report), ('images', 'objects'), ('images', 'annotations'),
                                          strict=True) if number is not None]
     return ' and '.join(used) + (f' of {counted(len(classes), "classes")}' if classes else '') + (
         ', after filtering' if left_out is None else '') + (f', in {root}' if root else '') + (
         f'; not used: {"; ".join(left_out)}' if left_out else '')
 
 
-def _amounts(dataset) -> tuple:
-    """Return how many images and objects a built data set has after its filters; None for objects that it has not."""
+def _check_used(runner):
+    """Raise `DataError` if the training data has no object to learn from."""
+    _, objects = _amounts(runner.train_dataloader.dataset, getattr(runner, 'data_report', None))
+    if objects == 0 and getattr(runner, 'data_findings', 'stop') == 'stop':
+        raise DataError('no object of the training data is used, so there is nothing to learn: are annotations '
+                        'missing, all crowds or outside of their images? --data-findings warn continues')
+
+
+def _amounts(dataset, report=None) -> tuple:
+    """Return how many images and objects a built data set has after its filters, as the report on a COCO file says, or
+    by reading all records; None for objects that it has not."""
+    if report and report.judged is not None:
+        return len(dataset), report.judged
     leaves, objects = _innermost(dataset), None
     with suppress(Exception):  # of any type: data sets may be users' classes
         objects = sum(len(record.get('segments_info') or [one for one in record['instances'] if not one.get(

@@ -79,7 +79,8 @@ def describe_fit(cfg, found: Look) -> dict:
         was = cfg.get('fitted_to')
         title = (f'to {was}, which is not this data: train with the original config to fit it again'
                  if was not in (None, found.data) else
-                 'to the data (--no-fit keeps the recipe)' if cfg.fitted else 'the recipe fits the data')
+                 'to the data (--no-fit keeps the recipe)' if cfg.fitted else
+                 'nothing was changed' if found.warnings else 'the recipe fits the data')
         lines = {'fitted': '\n  '.join([title + ':' * bool(cfg.fitted), *changes_in_words(cfg.fitted)]), **lines}
     if found.warnings:
         lines[''] = '\n'.join(['the config may not fit the data:', *(f'  {line}' for line in found.warnings),

@@ -3,12 +3,12 @@ import os
 
 import numpy as np
 
-from ..._utils.text import counted, shown
+from ..._utils.text import counted, shown, type_name
 from ...errors import DataError
 from ..channels import FULL, LoadImageChannels
 from ..files import read_files, read_header
 from ..folders import files_below, label_map_of, names_in_list, unread_images
-from ..label_maps import LabelMaps, without_class
+from ..label_maps import LabelMaps, names_path_of, without_class
 from ..pipelines import image_loader, image_suffixes, is_known_loader, turns_images
 from .findings import ERROR, Finding, Report, each_kind_first
 
@@ -134,7 +134,7 @@ class _Check(ImageCheck):
 
     def __init__(self, dataset, names, maps, trained, use_cache):
         super().__init__(dataset, dataset.folder('img_path'), use_cache)
-        self.names, self.maps = names, maps
+        self.names, self.maps, self.trained = names, maps, trained
         # a resize that keeps the ratio makes both the same size; a metric compares with the original image
         self.resizes = trained and any('Resize' in getattr(kind, '__name__', '') for kind, _ in dataset.steps)
         # where only images that end with it are read
@@ -209,8 +209,13 @@ class _Check(ImageCheck):
         highest = max((label for label in used if label not in self.maps.ignored), default=-1)
         own = None if self.dataset.get('metainfo') else self.dataset.own_classes
         if own and 0 < 2 * (count := highest + 1 - self.maps.first) <= len(own):
-            self.add('class-unused', self.source, value=f'labels of only the first {count} of the {len(own)} classes '
-                     f'of {self.dataset["type"]}. If they are your own, set classes_from_data = True')
+            first = f'labels of only the first {count} of the {len(own)} classes of {type_name(self.dataset["type"])}'
+            if 4 * count <= len(own) and self.trained and not names_path_of(self.dataset).exists():
+                self.add('class-missing', self.source, value=f'most of what the config learns: it has {first}'
+                         + ', while label 0 is ignored' * self.maps.first)
+            else:
+                self.add('class-unused', self.source, value=f'{first}. If they are your own: --cfg-options '
+                         'classes_from_data=True')
         names = self.names if self.names is not None else [
             str(label) for label in range(self.maps.first, highest + 1) if label not in self.maps.skipped]
         labels = self.maps.labels(len(names))
