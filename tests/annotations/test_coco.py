@@ -149,6 +149,12 @@ def test_several_files_for_one_part(folder, tmp_path, capfd):
     cfg = placed(root, folder.parent / 'c', train_annotations=[files[0], again], val_annotations=files[0])
     assert numbers(cfg)[0]['train'] == (6, 18)
     assert '6 images in several of them have the objects of all, equal ones once' in capfd.readouterr().out
+    rewrite(root / 'job2', lambda content: [a.update(image_id=[1]) for a in content['annotations']],
+            'annotations/instances_default.json')  # is left to the check of the data
+    assert numbers(placed(root, folder.parent / 'd', train_annotations=files[:2], val_annotations=files[0]))[0]
+    (root / 'data.yaml').touch()
+    with pytest.raises(ConfigError, match='only COCO files are joined'):
+        placed(root, folder.parent / 'e', train_annotations=['data.yaml', files[0]])
     with pytest.raises(ConfigError, match='--train-images takes one path'):
         DataOptions(train_images=('job1', 'job2')).path('train', 'images', root)
 

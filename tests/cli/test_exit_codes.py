@@ -130,6 +130,8 @@ def test_mistakes_end_in_one_message(tool, args, words, demo_data, tmp_path, mon
     ('check_data', 'c --data-rot d', 'did you mean --data-root'),
     ('classify', 'w i --tpo 3', 'did you mean --top instead of --tpo'),
     ('train', '--cfg-options a=1 mine.py', 'including mine.py: put it before'),
+    ('train', '--train-annotations a.json mine.py', '--train-annotations reads the words after it: put it last'),
+    ('train', 'c --dataroot /tmp', '--dataroot /tmp; did you mean --data-root instead of --dataroot?\n'),
     ('test', 'c w --at-least mAP', "--at-least: invalid minimum value: 'mAP'"),
     ('train', 'c /tmp', 'did you mean --data-root /tmp?'),
     ('train', 'c --no-such-thing-at-all', 'unrecognized arguments: --no-such-thing-at-all\n')))

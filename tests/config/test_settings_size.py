@@ -1,4 +1,6 @@
 """Another image size, in every pipeline and everywhere else that pixels are counted."""
+from pathlib import Path
+
 import pytest
 from mmengine.config import Config
 
@@ -121,11 +123,14 @@ def test_a_checkpoint_of_another_size_is_told_and_used(own, capsys):
     use_fit(cfg, checkpoint, ['--image-size'], source='run')
     assert not capsys.readouterr().out and box_of(cfg) == (192, 192)
     mine = load_config(own('_base_.test_dataloader.dataset.pipeline[1].scale = (192, 192)', cfg.filename))
-    for each, size in ((mine, 192), (cfg, 256)):
-        use_fit(each, checkpoint, source='run')
+    whole = Path(mine.filename).with_name('whole.py')  # based on no config of this package
+    whole.write_text(mine.pretty_text)
+    whole = Config.fromfile(whole)
+    for each, size, run in ((mine, 192, 'run'), (whole, 192, 'other'), (cfg, 256, 'run')):
+        use_fit(each, checkpoint, source=run)
         said = capsys.readouterr().out
-        assert 'run was trained to be tested at 256' in said and '192' in said and box_of(each) == (size, size)
-        assert ('Use --image-size 256' in said) == (each is mine)
+        assert f'{run} was trained to be tested at 256' in said and '192' in said and box_of(each) == (size, size)
+        assert ('Use --image-size 256' in said) == (size == 192)
 
 
 def data(scale=80, crop_size=64, **resize):

@@ -67,6 +67,8 @@ def test_rates_by_layer_of_the_dense_frameworks(scope):
     for wrong in (dict(num_layers=7), dict(decay_type='stage_wise')):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             groups_of(**wrong)
+    model.backbone = type('ConvNeXt', (nn.Linear, ), dict(get_layer_depth=None))(2, 2)  # is left to the framework
+    assert groups_of(num_layers=12)['backbone.weight']['lr'] == 1
 
 
 def build(patch_size=16, tokens_norm=True, num_classes=5, **options):
