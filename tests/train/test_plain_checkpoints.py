@@ -81,7 +81,7 @@ def test_what_hooks_keep_comes_back_and_the_curves_go_on(of_mmengine, demo_data,
     assert 'test_plain_checkpoints.Own' in said
     if of_mmengine:
         torch.save(from_plain(read_checkpoint(path)), path)
-        assert any('HistoryBuffer' in name for name in get_unsafe_globals_in_checkpoint(path))
+        assert b'HistoryBuffer' in path.read_bytes()
     end, got = train(cfg, second, resume=True), second.resumed
     assert (got['array'] == Keeper.values['array']).all() and got['array'].dtype == np.float32
     assert got['number'] == float(np.float32(0.1))

@@ -33,13 +33,21 @@ class MaxPool(nn.MaxPool2d):
 
     def forward(self, x):
         """Pool a map (B, C, H, W)."""
-        # a graph that is exported is for all sizes; one that is traced is for those of its maps, which have the cells
-        if isinstance(x, torch.fx.Proxy) or torch.compiler.is_exporting() or (
-                not torch.jit.is_tracing() and min(x.shape[-2:]) < self.kernel_size):
-            height, width = x.shape[-2:]
+        height, width = x.shape[-2:]
+        if self._may_be_small(x, height, width):
             bottom, right = (torch.sym_max(self.kernel_size - side, 0) for side in (height, width))
             x = F.pad(x, (0, right, 0, bottom), value=-torch.inf)
         return super().forward(x)
+
+    def _may_be_small(self, x, height, width):
+        if isinstance(x, torch.fx.Proxy):
+            return True
+        if torch.jit.is_tracing():  # a graph for the sizes that it is traced with
+            return False
+        if torch.compiler.is_exporting():  # a graph for a range of sizes
+            from torch.fx.experimental.symbolic_shapes import statically_known_true
+            return not all(statically_known_true(side >= self.kernel_size) for side in (height, width))
+        return min(height, width) < self.kernel_size
 
 
 def _double(channels):
