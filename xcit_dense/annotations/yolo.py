@@ -144,12 +144,12 @@ def _labels_of(image):
 def _read_lines(file, source, names, points):
     """Return the labels of an image: the class, its numbers, four for a box, more for a polygon, and its place.
 
-    An image without a file has no objects.
+    None for an image without a file, which has no objects.
     """
     try:
         lines = read_text(file).splitlines()
     except FileNotFoundError:
-        return []
+        return None
     except (OSError, ValueError) as error:
         raise DataError(f'{file} cannot be read: {error}') from error
     found = []
@@ -185,7 +185,7 @@ def _converted(source, root, paths, lines, names):
     folder = Path(os.path.commonpath([path.parent for path in paths]))
     states = read_files(paths, read_header, 'headers', source, name='images')
     images, annotations, unread = [], [], []
-    mixed = len({len(numbers) > 4 for path in paths for _, numbers, _ in lines[path]}) > 1
+    mixed = len({len(numbers) > 4 for path in paths for _, numbers, _ in lines[path] or ()}) > 1
     for path, state in zip(paths, states, strict=True):
         if state.fault or 'size' not in state.content or path.suffix.lower() in OTHER_SUFFIXES:
             unread.append(below(path, root))
@@ -196,7 +196,7 @@ def _converted(source, root, paths, lines, names):
         annotations += [dict(id=len(annotations) + place, image_id=len(images), category_id=kind + 1, iscrowd=0,
                              **_geometry(numbers, width, height),
                              **(dict(yolo_box=f' (only a box, in {line})') if mixed and len(numbers) == 4 else {}))
-                        for place, (kind, numbers, line) in enumerate(lines[path], 1)]
+                        for place, (kind, numbers, line) in enumerate(lines[path] or (), 1)]
     categories = [dict(id=number, name=name) for number, name in enumerate(names, 1)]
     kind = 'polygons' if any(annotation['segmentation'] for annotation in annotations) else 'boxes'
     words = f'{kind} of {below(source, root)}'
@@ -204,7 +204,7 @@ def _converted(source, root, paths, lines, names):
     notes = [f'ignored {counted(len(unread), "images that cannot be read")}: {listed(unread)}' + (
         '; convert GIF, HEIC and such to PNG or JPEG' * any(name.lower().endswith(OTHER_SUFFIXES) for name in unread))
     ] if unread else []
-    without = [name for path in paths if (name := below(path, root)) not in unread and not _labels_of(path).is_file()]
+    without = [name for path in paths if lines[path] is None and (name := below(path, root)) not in unread]
     if without:
         notes.append(f'no objects in {counted(len(without), "images without a label file")}: {listed(without)}')
     return Part(folder, source, origin=words, content=content, notes=notes)
