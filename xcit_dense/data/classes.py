@@ -14,7 +14,7 @@ from ..weights.contents import get_dataset_meta
 from .class_folders import ClassImages
 from .datasets import LOADERS, DataSet, datasets, dicts_in, is_elsewhere
 from .evaluators import set_top_k
-from .files import IGNORED, read_class_list, read_json
+from .files import IGNORED, cached, read_class_list, read_json
 from .label_maps import LabelMaps, names_path_of, pad_as_ignored, without_class, without_ignored
 from .pipelines import ignored_labels
 
@@ -199,8 +199,9 @@ def classes_of_data(dataset, known=None, on_findings: str = 'stop', ignored=()) 
     if not dataset.get('ann_file') or dataset.prefixes.get('seg_map_path'):
         return dict(classes=_classes_of_folders(dataset, known, on_findings, ignored))
     try:
-        categories = read_json(dataset.ann_file)['categories']
-        return dict(classes=tuple(c['name'] for c in categories), category_ids=tuple(c['id'] for c in categories))
+        categories = cached('classes', dataset.ann_file, lambda: [
+            [c['name'], c['id']] for c in read_json(dataset.ann_file)['categories']])
+        return dict(classes=tuple(name for name, _ in categories), category_ids=tuple(id for _, id in categories))
     except (KeyError, OSError, TypeError, ValueError) as error:
         raise DataError(f'the classes of the data cannot be read from {dataset.ann_file}: {error}') from error
 
