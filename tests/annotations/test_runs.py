@@ -107,12 +107,14 @@ def test_a_run_on_divided_images_goes_on_exactly(tmp_path):
 
 
 def test_a_work_dir_that_was_moved(tmp_path):
-    """The config that it holds names files where they were; with --data-root they are found again."""
+    """The config that it holds names files where they were; they are found where it is now."""
     root = exports.one_file(tmp_path / 'data', 6)
     _config(root, tmp_path / 'run').dump(tmp_path / 'run/config.py')
     (tmp_path / 'run').rename(tmp_path / 'moved')
     held_out = (tmp_path / 'moved/data/val.json').read_bytes()
-    cfg = load_config(tmp_path / 'moved/config.py', data_root=root, work_dir=tmp_path / 'moved', pretrained=False)
-    for part in (cfg.val_dataloader.dataset, cfg.val_evaluator):
-        assert Path(part.ann_file) == tmp_path / 'moved/data/val.json'
+    for data_root in (root, None):
+        cfg = load_config(tmp_path / 'moved/config.py', data_root=data_root, work_dir=tmp_path / 'moved',
+                          pretrained=False)
+        for part in (cfg.val_dataloader.dataset, cfg.val_evaluator):
+            assert Path(part.ann_file) == tmp_path / 'moved/data/val.json'
     assert (tmp_path / 'moved/data/val.json').read_bytes() == held_out

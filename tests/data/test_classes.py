@@ -123,3 +123,13 @@ def test_classes_of_heads_with_queries():
     set_classes(cfg, 'ab')
     assert cfg.model.decode_head.num_classes == 2 and cfg.model.decode_head.loss_cls.class_weight == [1., 1., 0.1]
     assert not [*heads_of_classes(dict(head, num_stuff_classes=2))]
+
+
+@pytest.mark.parametrize('weights, kept', (([0.5] * 19, None), ([1., 2.], [1., 2.])))
+def test_weights_of_other_classes_are_omitted(weights, kept, capfd):
+    """Cityscapes' in stock configs (CGNet, DDRNet, PIDNet); as many as the data has classes are the user's."""
+    loss = dict(type='CrossEntropyLoss', class_weight=weights)
+    cfg = Config(dict(model=dict(decode_head=dict(num_classes=19, loss_decode=[loss]))))
+    set_classes(cfg, 'ab')
+    assert cfg.model.decode_head.loss_decode[0].class_weight == kept
+    assert ('class_weight in the config weighs other classes' in capfd.readouterr().out) == (kept is None)

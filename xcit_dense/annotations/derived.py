@@ -8,6 +8,7 @@ from pathlib import Path
 
 from .._utils.files import RECORD, OwnFiles, atomic_write
 from .._utils.text import counted
+from ..data.datasets import dicts_in
 from ..data.files import read_json
 from ..errors import ConfigError, DataError, OutputError, XCiTDenseError
 from ..weights.contents import config_of_checkpoint, run_of
@@ -103,6 +104,15 @@ def folder_of_training(checkpoint):
             work_dir = config_of_checkpoint(content).get('work_dir') or folder
             folder = work_dir if (notes := read_notes(work_dir)) and notes.run == run_of(content) else folder
     return Path(folder, 'data') if is_made(Path(folder, 'data')) else None
+
+
+def follow_work_dir(cfg, folder: Path):
+    """Let the config of a training whose work dir was moved name its files in ``folder``, where they are now."""
+    for node in dicts_in(cfg._cfg_dict) if is_made(folder) else ():
+        for key, value in node.items():
+            parent, _, name = value.rpartition('/data/') if isinstance(value, str) else ('', '', '')
+            if os.path.isabs(parent) and not os.path.exists(value) and (folder / name).exists():
+                node[key] = str((folder / name).absolute())
 
 
 def _holds(file, data):

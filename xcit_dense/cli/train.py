@@ -149,7 +149,7 @@ def _suggest(args):
     from .._utils.files import atomic_write, check_no_input
     from .._utils.processes import is_first_process
     from ..config.fit.fitting import suggest
-    from ..config.loading import find_config, load_config
+    from ..config.loading import load_config
     from ..data.classes import take_classes
     from ..data.datasets import LOADERS, check_data
     if args.resume or args.minutes is not None:
@@ -167,8 +167,8 @@ def _suggest(args):
         set_run_options(cfg, args)
         check_data(cfg, LOADERS[:1], args.data_findings)
         take_classes(cfg, loaders=LOADERS[:1], on_findings=args.data_findings)
-        text = suggest(cfg, find_config(args.config).absolute(), args.data_root or 'the data of the config',
-                       settings_of(args), args.cfg_options or ())
+        text = suggest(cfg, args.config, args.data_root or 'the data of the config', settings_of(args),
+                       args.cfg_options or (), path)
     if not is_first_process(args.launcher):
         return
     if path is None:

@@ -1,7 +1,5 @@
 """XCiT in the place of another backbone: the lines to change in a config of mmdet or mmsegmentation."""
-import os
 import pkgutil
-import re
 import traceback
 from pathlib import Path
 
@@ -20,7 +18,7 @@ from ..errors import ConfigError
 from ..models.pyramid import PYRAMID_STRIDES
 from .check import warms_up
 from .check.trial import unnoticed
-from .loading import find_stock_config, load_config, read_config
+from .loading import base_name, find_stock_config, load_config, read_config
 from .options import drop_pretrained
 
 #: The authors' recipes, by the default scope of a config: rates, decay, stochastic depth, weights, normalisation.
@@ -90,10 +88,6 @@ def adapt(config, arch: str = 'small_12_p16', out=None) -> str:
     imports = (cfg.get('custom_imports') or {}).get('imports') or []
     imports = ['xcit_dense', *([imports] if isinstance(imports, str) else imports)]
     file = Path(cfg.filename).resolve()
-    if '::' in config:  # mmengine finds names only in folders that are words, which gn+ws is not
-        base = config if re.match(r'\w+::\w+/', config) else config.replace('::', '::_base_/../', 1)
-    else:
-        base = os.path.relpath(file, Path(out).expanduser().resolve().parent) if out else str(file)
     imports = dict(imports=[*dict.fromkeys(imports)], allow_failed_imports=False)
     tried = dict(_base_=str(file), custom_imports=imports, model=changes)
     names, problems = _try(tried, scope, inputs, config)
@@ -107,7 +101,7 @@ def adapt(config, arch: str = 'small_12_p16', out=None) -> str:
         f'all maps have the stride of the patch, {size.patch_size}, as its pyramid has no strides '
         f'{listed(map(str, strides))}')
     return ''.join(f'# {line}.\n' for line in (f'XCiT {arch} in {config}: {maps}', *notes, *problems)) + (
-        _text(dict(_base_=base, custom_imports=imports, model=changes, **schedule)))
+        _text(dict(_base_=base_name(config, out), custom_imports=imports, model=changes, **schedule)))
 
 
 def _levels(backbone, config):

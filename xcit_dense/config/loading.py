@@ -10,7 +10,7 @@ from mmengine.config import Config, DictAction
 
 from .._utils.files import folder_of, note_inputs
 from .._utils.text import did_you_mean, nearest
-from ..annotations import DataOptions, place_data
+from ..annotations import DataOptions, follow_work_dir, place_data
 from ..compat.internals import CONFIG_READERS, find_base_configs, note_configs, stock_configs
 from ..compat.versions import check_versions
 from ..data.classes import take_classes
@@ -64,6 +64,7 @@ def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=N
         SetupError: The framework of the config is missing or has a wrong version.
     """
     cfg = read_config(path)
+    follow_work_dir(cfg, Path(cfg.filename).parent / 'data')
     wrong = find_new_keys(cfg, cfg_options)
     cfg.merge_from_dict({key: value for key, value in (cfg_options or {}).items()
                          if isinstance(wrong.get(key), (Hint, type(None)))})
@@ -232,6 +233,22 @@ def find_stock_config(name) -> Path:
     raise ConfigError(f'there is no config {rest} in {package}' + did_you_mean(
         name, [f'{package}::{names[near]}' for near in nearest(rest, names)],
         otherwise='' if known else ', which has no configs here'))
+
+
+def base_name(name, out=None) -> str:
+    """Return the text by which a config in the file ``out`` inherits a config, so that both may move together.
+
+    Args:
+        name: Its name or path, or that of a config of a framework such as ``mmdet::fcos/NAME.py``.
+        out: The file; None if its place is not known.
+    """
+    if '::' in str(name) and not str(name).startswith(_OURS):
+        # mmengine finds names only in folders that are words, which gn+ws is not
+        return name if re.match(r'\w+::\w+/', name) else name.replace('::', '::_base_/../', 1)
+    file = find_config(name).resolve()
+    if file.parent == folder_of('configs').resolve():
+        return f'{_OURS}{file.name}'
+    return os.path.relpath(file, Path(out).expanduser().resolve().parent) if out else str(file)
 
 
 def _find_base(name):

@@ -37,6 +37,7 @@ def own_keys(cfg) -> list:
         with suppress(SyntaxError):  # of another format
             values = {ast.unparse(node.targets[0]): node.value for node in ast.walk(ast.parse(text))
                       if isinstance(node, ast.Assign)}
+            values = {re.sub(r'\[-.*', '', name): value for name, value in values.items()}  # x[-1] is all of x
             values = {re.sub(r'''\[['"]?(\w+)['"]?\]''', r'.\1', name).removeprefix('_base_.'): value
                       for name, value in values.items()}  # of _base_.model['neck'].x[0]
             keys += [key for name in values if name.partition('.')[0] in PARTS for key in _written(name, name, values)]

@@ -116,8 +116,13 @@ def set_classes(cfg: Config, classes, **metainfo):
     if given and is_first_of_any_launcher():
         print_log(f'num_classes={listed(map(str, given))} in the config is replaced by {len(classes)}, the number of '
                   'classes in the data: classes_from_data is True', logger='current')
+    weighted = [part for head in heads for part in dicts_in(head) if part.get('class_weight')]
     for head in heads:
         set_class_count(head, len(classes))
+    if any(part['class_weight'] is None for part in weighted):
+        print_log('class_weight in the config weighs other classes and is omitted. To weigh '
+                  f'those of the data, give {counted(len(classes), "numbers")} in their order', logger='current',
+                  level=logging.WARNING)
     for part in dicts_in(cfg.get('data_preprocessor') or {}):  # mmengine puts it into the model
         if 'num_classes' in part:
             part['num_classes'] = len(classes)
@@ -134,12 +139,19 @@ def count_key(head) -> str:
 
 
 def set_class_count(head, count: int):
-    """Set the number of classes of a head, and as many weights in a loss that also weighs 'no object'."""
+    """Set the number of classes of a head, and as many weights in a loss that also weighs 'no object'.
+
+    Weights for each of as many classes as it had before are for those: a loss without weights remains.
+    """
     before, head[count_key(head)] = class_count(head), count
     for part in dicts_in(head):
         weights = part.get('class_weight')
-        if isinstance(weights, (list, tuple)) and len(weights) == (before or 0) + 1 and len({*weights[:-1]}) == 1:
+        if not isinstance(weights, (list, tuple)) or before == count:
+            continue
+        if len(weights) == (before or 0) + 1 and len({*weights[:-1]}) == 1:
             part['class_weight'] = [weights[0]] * count + [weights[-1]]
+        elif len(weights) == before:
+            part['class_weight'] = None
 
 
 def heads_of_classes(node, key=''):

@@ -34,7 +34,7 @@ def suggested(tmp_path, images, name=SMALL_CONFIG, settings=None, root=None, **o
 def test_nothing_changes_where_all_fits(tmp_path):
     text, cfg = suggested(tmp_path, USUAL)
     lines = [line for line in text.splitlines() if line and not line.startswith('#')]
-    assert lines == [f'_base_ = {str(SMALL_CONFIG)!r}']
+    assert lines == [f"_base_ = 'xcit_dense::{SMALL_CONFIG.name}'"]
     _, cfg = suggested(tmp_path, [*USUAL, (6, 90, [('a', 5, 9)])])  # small images are not left out
     assert cfg.train_dataloader.dataset.filter_cfg.min_size == 1
     assert cfg.train_dataloader.dataset.filter_cfg.filter_empty_gt

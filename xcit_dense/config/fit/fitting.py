@@ -18,7 +18,7 @@ from ..check.keys import changes, concerns, copies_of, restore_given, set_value,
 from ..check.top_level import option_for
 from ..image_size import box_of, set_image_size, use_trained_size
 from ..length import UNITS, process_count, repeats_of, set_length, set_val_interval, shorten_warm_up
-from ..loading import read_config
+from ..loading import base_name, read_config
 from ..own import ACCUMULATED, PARTS, own_files, own_keys
 from ..tasks import task_of
 from . import changes_in_words
@@ -212,8 +212,8 @@ def fit_length(cfg, epoch_length: int, times: int = 1) -> dict:
     return whys
 
 
-def suggest(cfg, base, source: str, settings=None, given=()) -> str:
-    """Return the text of a config, based on the file ``base``, that fits the data of ``cfg``, as `fit` does.
+def suggest(cfg, base, source: str, settings=None, given=(), out=None) -> str:
+    """Return the text of a config in the file ``out``, based on ``base``, that fits the data of ``cfg``, see `fit`.
 
     Raises:
         ConfigError: The config is not for a detector or segmentor, or does not consist of plain values.
@@ -227,7 +227,8 @@ def suggest(cfg, base, source: str, settings=None, given=()) -> str:
         raise DataError('--suggest needs one training data set on a local disk: a COCO file with objects, or label '
                         'maps whose pixels are numbers of classes')
     title = f'Suggested by train --suggest for {source}: {measured.in_words}.'
-    return write_config(base, _changed(read_config(base), fitted), [title, *changes_in_words(fitted.fitted)])
+    return write_config(base_name(base, out), _changed(read_config(base), fitted),
+                        [title, *changes_in_words(fitted.fitted)])
 
 
 def _changed(own, cfg) -> dict:
@@ -249,7 +250,7 @@ def _changed(own, cfg) -> dict:
 
 
 def write_config(base, values: dict, comments) -> str:
-    """Return the text of a config that sets values by dotted key in the file ``base``, below lines of comments.
+    """Return the text of a config that sets values by dotted key in ``base``, below lines of comments.
 
     Raises:
         ConfigError: A value is no number, text, list or dict, such as the class of a pure-Python config.
@@ -262,4 +263,4 @@ def write_config(base, values: dict, comments) -> str:
     except SyntaxError as error:
         raise ConfigError('--suggest can write only numbers, texts, lists and dicts, and this config has other '
                           f'values: {error}') from error
-    return '\n'.join([*(f'# {line}' for line in lines), f'_base_ = {str(base)!r}', '', text])
+    return '\n'.join([*(f'# {line}' for line in lines), f'_base_ = {base!r}', '', text])
