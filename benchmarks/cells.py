@@ -7,11 +7,10 @@ from time import perf_counter
 import torch
 from mmengine.device import get_device
 
-from xcit_dense._utils.machine import without_tf32
 from xcit_dense._utils.text import first_line
 from xcit_dense.archs import get_arch
 
-from .costs import copy_rate, gpu_time, host_time, launches, matrix_rate, moved_elements, multiply_adds, time_call
+from . import costs
 from .models import build_models
 from .runtimes import RUNTIMES
 
@@ -23,8 +22,8 @@ _LOSS_SCALES = {'float16': 2**12}
 
 def machine_rates(dtypes) -> dict:
     """Return ``'matrix'``, multiply-adds per second, and on a GPU ``'copy'``, bytes per second, by dtype."""
-    copy = dict(copy=copy_rate()) if get_device() == 'cuda' else {}
-    return {dtype: dict(matrix=matrix_rate(DTYPES[dtype]), **copy) for dtype in dtypes}
+    copy = dict(copy=costs.copy_rate()) if get_device() == 'cuda' else {}
+    return {dtype: dict(matrix=costs.matrix_rate(DTYPES[dtype]), **copy) for dtype in dtypes}
 
 
 def make_step(model, images, mode, dtype):
@@ -119,17 +118,17 @@ def measure_cell(arch, image, *, batch, dtype, mode, names, runs, compiled=False
     for name, seconds in time_interleaved(steps, runs, warmup).items():
         rows[name].update(seconds=statistics.median(seconds), fastest=min(seconds), slowest=max(seconds))
     for name in steps if images.is_cuda else ():
-        host = statistics.median(host_time(steps[name]) for _ in range(runs))
-        rows[name].update(host_seconds=host, launches=launches(steps[name])[0])
+        host = statistics.median(costs.host_time(steps[name]) for _ in range(runs))
+        rows[name].update(host_seconds=host, launches=costs.launches(steps[name])[0])
         with suppress(RuntimeError):  # not every model can be captured
-            rows[name]['gpu_seconds'] = gpu_time(steps[name])
+            rows[name]['gpu_seconds'] = costs.gpu_time(steps[name])
     for name, row in rows.items():
         _relate(row, rows.get('authors', {}))
         if name in RUNTIMES and 'seconds' in row:
             row['times_ours'] = rows['ours']['seconds'] / row['seconds']
         form = name.removesuffix(', compiled')
         if form in ('ours', 'authors') and 'seconds' in row:
-            count = multiply_adds(arch, *image, training=mode == 'training', authors=form == 'authors')
+            count = costs.multiply_adds(arch, *image, training=mode == 'training', authors=form == 'authors')
             row['multiply_adds'] = batch * count
         if form == 'ours' and 'seconds' in row:
             _compare_with_machine(row, arch, image, batch, mode, DTYPES[dtype], rates or {})
@@ -169,7 +168,7 @@ def _add_errors(rows, seen, models, images, mode, dtype):
     wanted = seen.get('authors')
     if dtype != 'float32' and wanted:  # the error of the half type in the authors' form is the reference for ours
         try:
-            with without_tf32():
+            with costs.without_tf32():
                 wanted = _look_at(models['authors'], images, mode, 'float32', dict(name='authors'))
         except torch.OutOfMemoryError:
             wanted = None
@@ -191,7 +190,7 @@ def time_interleaved(steps, runs, warmup=_WARMUP_ROUNDS):
     seconds = {name: [] for name in steps}
     for _ in range(warmup + runs):
         for name, step in steps.items():
-            seconds[name].append(time_call(step))
+            seconds[name].append(costs.time_call(step))
     return {name: values[warmup:] for name, values in seconds.items()}
 
 
@@ -209,7 +208,7 @@ def _compare_with_machine(row, arch, image, batch, mode, dtype, rates):
         row['floor_seconds'] = row['multiply_adds'] / rates['matrix']
         row['share_of_matrix_rate'] = row['floor_seconds'] / row['seconds']
     if 'copy' in rates:
-        moved = batch * moved_elements(arch, *image, training=mode == 'training') * dtype.itemsize
+        moved = batch * costs.moved_elements(arch, *image, training=mode == 'training') * dtype.itemsize
         row['share_of_copy_rate'] = moved / rates['copy'] / row['seconds']
 
 
@@ -224,7 +223,7 @@ def cell_jobs(arch, images, *, mode, batch, **options):
 def expected_seconds(arch, image, *, batch, mode, names, runs, rates, **options) -> float:
     """Return roughly how many seconds `measure_cell` takes, for the progress report."""
     steps = len(names) * (runs + _WARMUP_ROUNDS + 1)
-    return 3 + steps * batch * multiply_adds(arch, *image, training=mode == 'training') / (0.4 * rates['matrix'])
+    return 3 + steps * batch * costs.multiply_adds(arch, *image, training=mode == 'training') / (0.4 * rates['matrix'])
 
 
 def say(line):

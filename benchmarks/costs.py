@@ -1,5 +1,6 @@
 """The least that XCiT must compute and move in memory, and how fast this machine does both."""
 import statistics
+from contextlib import contextmanager
 from time import perf_counter
 
 import torch
@@ -182,3 +183,17 @@ def launches(step) -> tuple:
 def _wait():
     if torch.cuda.is_available():
         torch.cuda.synchronize()
+
+
+@contextmanager
+def without_tf32():
+    """Context, or decorator, in which float32 on a GPU is float32: its products do not use TF32."""
+    backends = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [backend.allow_tf32 for backend in backends]
+    for backend in backends:
+        backend.allow_tf32 = False
+    try:
+        yield
+    finally:
+        for backend, value in zip(backends, before, strict=True):
+            backend.allow_tf32 = value

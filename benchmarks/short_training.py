@@ -7,7 +7,7 @@ import torch
 from mmengine.device import get_device
 from mmengine.registry import MODELS
 
-from xcit_dense._utils.machine import own_peak_memory, without_tf32
+from xcit_dense._utils.machine import own_peak_memory
 from xcit_dense._utils.text import counted, type_name
 from xcit_dense.data.datasets import datasets
 from xcit_dense.data.evaluators import evaluators
@@ -17,6 +17,8 @@ from xcit_dense.errors import DataError
 from xcit_dense.report.curves import read_curves
 from xcit_dense.report.on_training import write_part
 from xcit_dense.train.runner import build_runner
+
+from .costs import without_tf32
 
 
 def backbone_errors(backbone_cfg, size=(200, 264)):

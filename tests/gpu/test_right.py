@@ -5,11 +5,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from benchmarks.costs import without_tf32
 from gpu.checking import all_of, beside, relative_error, within, worst
 from gpu.models import HALF_TYPES, build, copy_of, errors_of, labelled, loss_of, odd_images, recipe_sizes, step
 from helpers.models import build_golden
 from helpers.paths import ROOT
-from xcit_dense._utils.machine import without_tf32
 from xcit_dense.archs import PATCH_SIZES
 from xcit_dense.models import ReferenceXCiT, XCiTClassifier, set_fast
 from xcit_dense.models.fast import attend, feed_forward, mix_neighbours

@@ -1,6 +1,6 @@
 """The machine that a number was measured on, and its memory."""
 import platform
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -60,17 +60,3 @@ def kib(file, name):
     """Return the bytes of a line such as ``VmRSS:  1728 kB``."""
     line = next(line for line in file.read_text().splitlines() if line.startswith(f'{name}:'))
     return int(line.split()[1]) * 1024
-
-
-@contextmanager
-def without_tf32():
-    """Context, or decorator, in which float32 on a GPU is float32: its products do not use TF32."""
-    backends = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = [backend.allow_tf32 for backend in backends]
-    for backend in backends:
-        backend.allow_tf32 = False
-    try:
-        yield
-    finally:
-        for backend, value in zip(backends, before, strict=True):
-            backend.allow_tf32 = value

@@ -148,7 +148,6 @@ def part_from(path: Path, content: dict, name: str, root: Path, folders, images=
 
     Args:
         path: The annotation file.
-        content: Its content.
         name: ``train``, ``val`` or ``test``.
         root: The data root.
         folders: The folders that may contain the images.

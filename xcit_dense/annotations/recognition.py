@@ -117,7 +117,6 @@ def place_data(cfg: Config, root, options: DataOptions, folder: Path, keep: bool
 
     Args:
         cfg: The config, whose data root is ``root`` already; it is changed.
-        root: The folder.
         options: The user's options about the data.
         folder: The folder to write into: converted annotations, and which images are held out for validation.
             Nothing is written into the data.

@@ -40,7 +40,6 @@ class Layout:
 
     Attributes:
         name: The name of the layout, such as ``COCO``.
-        root: The folder.
         parts: `Part` by ``train``, ``val`` and ``test``, if it exists.
         classes: The class names, if the layout itself has them; otherwise the annotations do.
         notes: Sentences on what a user might not expect, such as a category that is ignored.

@@ -3,11 +3,10 @@
     python -m xcit_dense test work_dirs/mine --report
     python -m xcit_dense test maskrcnn_xcit_s12_p8_coco xcit://maskrcnn_small_12_p8 --data-root DIR
 """
-import logging
 from argparse import ArgumentTypeError
 from pathlib import Path
 
-from ..errors import ConfigError, DataError, MetricError
+from ..errors import ConfigError, MetricError
 from .common import (
     Parser,
     add_config_options,
@@ -66,8 +65,9 @@ def _run(args):
     from ..config.fit.fitting import use_fit
     from ..config.loading import load_config
     from ..config.settings import Settings
-    from ..data.check import check_learned_alike, classified_data, warn_of_other_classes
+    from ..data.check import check_before_test, check_learned_alike, classified_data, warn_of_other_classes
     from ..data.classes import take_classes
+    from ..data.datasets import check_data
     from ..predict.drawing import DrawingHook
     from ..predict.models import check_task, compare_with_config, is_exported, meta_of, open_exported
     from ..report.hooks import ReportHook
@@ -97,7 +97,8 @@ def _run(args):
         testing.set_test_size(cfg, args.size, args.crop_ratio)
     set_run_options(cfg, args)
     loaders = testing.READ if judged else ('test_dataloader', )
-    _check_data(cfg, loaders)
+    check_data(cfg, loaders)
+    check_before_test(cfg, loaders)
     if judged:
         check_learned_alike(cfg)
     # this reads the file once more, so a download is read only if it is needed
@@ -150,25 +151,6 @@ def _check_options(args, exported, judged):
              '--image-size and --size set the same for a classifier: give only one of them')):
         if wrong:
             raise ConfigError(reason)
-
-
-def _check_data(cfg, loaders):
-    """Check the data of loaders and evaluators; warnings are logged.
-
-    Raises:
-        DataError: Something is wrong with it.
-    """
-    from mmengine.logging import print_log
-
-    from ..data.check import ERROR, check_before_test, check_beside
-    from ..data.datasets import check_data
-    check_data(cfg, loaders=loaders)
-    beside = check_beside(cfg, loaders)
-    if wrong := [found.sentence for found in beside if found.severity == ERROR]:
-        raise DataError('\n'.join(wrong))
-    for found in beside:
-        print_log(found.sentence, logger='current', level=logging.WARNING)
-    check_before_test(cfg, loaders)
 
 
 def _check_share(cfg, checkpoint, source, folder):

@@ -28,7 +28,6 @@ def set_augmentation(cfg: Config, strength: str):
     - Classifiers: light is crops and changes of colour; strong is the recipe for ImageNet, without mixing.
 
     Args:
-        cfg: The config.
         strength: ``light`` or ``strong``.
 
     Raises:

@@ -38,7 +38,6 @@ def set_image_size(cfg: Config, size, loaders=LOADERS):
     - DINO: the size is that of the global views; the local ones keep their ratio to it, as multiples of 16 pixels.
 
     Args:
-        cfg: The config.
         size: A side in pixels, or width and height.
         loaders: The loaders whose pipelines are changed; with the first, the preprocessor is changed too.
 

@@ -35,7 +35,6 @@ def set_length(cfg: Config, length: int, unit: str, epoch_length: int = None, ex
     stays the same; in one that counts epochs, their interval does.
 
     Args:
-        cfg: The config.
         length: The new length.
         unit: ``epochs`` or ``iterations``. If the config counts in the other one, the length is converted by the
             number of images, before some are filtered: iterations to whole epochs, rounded up.
@@ -66,7 +65,6 @@ def length_key(cfg: Config, option: str) -> str:
     """Return the key of ``train_cfg`` that has the length of a training.
 
     Args:
-        cfg: The config.
         option: The name of the option that changes the length.
 
     Raises:

@@ -117,7 +117,6 @@ def set_best(cfg: Config, patience: int = None):
     """Keep the best checkpoint of a training whose classes come from the data, unless the config says which to keep.
 
     Args:
-        cfg: The config.
         patience: Stop the training after so many validations without a better one.
 
     Raises:
@@ -155,8 +154,6 @@ def set_show_dir(cfg: Config, folder, overwrite: bool = False):
     arguments: they overwrite existing files, and mmseg's has no option for a folder. A user-defined hook stays.
 
     Args:
-        cfg: The config.
-        folder: The folder.
         overwrite: As for the hook.
     """
     hooks = cfg.get('default_hooks') or {}

@@ -51,8 +51,6 @@ def apply_settings(cfg: Config, settings: Settings, given=(), loaders=LOADERS):
     """Apply settings to a config, with everything that depends on them, and log the changes.
 
     Args:
-        cfg: The config.
-        settings: The settings.
         given: Dotted keys that the user also sets with ``--cfg-options``. A learning rate among them is not scaled.
         loaders: The loaders that get another image size; the batch size is that of the first.
 

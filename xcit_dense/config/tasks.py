@@ -33,7 +33,6 @@ class Task:
     """What a kind of model is made for. A part that is None does not exist for the task.
 
     Attributes:
-        name: Its name.
         framework: The package of its models.
         packages: What must be installed, as for `xcit_dense.compat.versions.check_versions`.
         recorder: Part: what a report on a test keeps and writes, see `xcit_dense.report.content.Recorder`.

@@ -89,7 +89,6 @@ def check_labelled(cfg: Config, name, option: str = None):
     """Check that a config to test has labels and, to judge features of whole images, that it is of a classifier.
 
     Args:
-        cfg: The config.
         name: Its name, for the error.
         option: ``--knn`` or ``--linear`` if features are judged.
 

@@ -64,7 +64,6 @@ def split_by_size(model, data) -> list:
     """Return the parts of a batch that have one size after the model's padding, each with the places of its images.
 
     Args:
-        model: The model.
         data: What its data preprocessor accepts. Anything but lists of images and samples is a single part.
     """
     inputs = data.get('inputs') if isinstance(data, dict) else None

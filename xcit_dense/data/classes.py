@@ -186,7 +186,6 @@ def classes_of_data(dataset, known=None, on_findings: str = 'stop', ignored=()) 
     """Return the classes of a data set.
 
     Args:
-        dataset: Its config.
         known: Names for label maps without ``classes.txt``; by default the labels are the names.
         on_findings: ``stop``, or ``warn`` to log label maps that cannot be used and continue with the others.
         ignored: Labels that the heads ignore, in addition to those that the data set ignores.

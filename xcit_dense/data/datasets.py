@@ -30,7 +30,6 @@ def check_data(cfg: Config, loaders=LOADERS, on_findings: str = 'stop'):
     Data that is not on a disk is left to the framework.
 
     Args:
-        cfg: The config.
         loaders: The loaders that will be used.
         on_findings: ``stop``, or ``warn`` to log what is missing and continue.
 
@@ -73,7 +72,6 @@ class DataSet(UserDict):
     """A data set of a config: its dict, which it reads and changes, with what the class of its type adds.
 
     Args:
-        node: The dict.
         name: The name of its loader, with a number from 0 if a loader has several: ``train_dataloader.1``.
         key: Its dotted key in the config.
     """

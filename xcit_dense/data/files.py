@@ -53,7 +53,6 @@ def read_files(paths, read, kind, source, use_cache: bool = True, name: str = 'f
     """Read files in several threads, with a progress bar.
 
     Args:
-        paths: The files.
         read: Called with the path of a regular file; its result must fit in JSON. It raises `Unreadable` or `OSError`.
         kind: What is read, for the cache.
         source: The data set, for the cache.

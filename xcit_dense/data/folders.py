@@ -30,7 +30,6 @@ def files_below(folder, hidden_folders: bool = False) -> list:
     folder that contains it is not followed. A broken link counts as a file.
 
     Args:
-        folder: The folder.
         hidden_folders: Whether to look into folders whose names begin with a dot, as mmseg does.
     """
     return sorted(map(Path, names_below(folder, hidden_folders)))

@@ -139,7 +139,6 @@ class LabelMaps:
     """The label maps of a data set.
 
     Args:
-        dataset: Its config.
         ignored: Labels that heads or metrics ignore, as they come out of the pipeline.
         use_cache: Whether to reuse results for files with the same size and time.
 

@@ -66,9 +66,6 @@ class UnlabelledImages(BaseDataset):
 class UnlabelledSource(ClassImages):
     """The images of an `UnlabelledImages`.
 
-    Args:
-        dataset: Its config.
-
     Raises:
         DataError: They are not on a disk.
 

@@ -154,7 +154,6 @@ def draw_legend(image, x, y, end, names, colours, size):
     """Write as many names with their colours as fit into a line of a PIL image, and how many more there are.
 
     Args:
-        image: The image.
         x: Left end of the line in pixels.
         y: Top of the line.
         end: Right end of the line.

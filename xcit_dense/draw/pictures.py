@@ -126,7 +126,6 @@ def draw_map(picture, labels, names, colours, ignored=(255, ), named: bool = Tru
     Args:
         picture: RGB (H, W, 3) uint8.
         labels: Class numbers (H, W).
-        names: The classes.
         colours: Their colours, from `class_colours`.
         ignored: Labels that are drawn dark. Other labels without a class are striped in the colour of an alarm.
         named: Whether to write the name of each class on its largest region.

@@ -19,7 +19,6 @@ def decode(coder, boxes: Tensor, deltas: Tensor, limits: Tensor) -> Tensor:
     """Apply deltas to boxes as mmdet's ``DeltaXYWHBBoxCoder`` does, and clip them to the image.
 
     Args:
-        coder: The coder.
         boxes: (..., 4).
         deltas: (..., 4).
         limits: (4, ): width, height, width, height.

@@ -151,7 +151,8 @@ def trace(graph):
     examples, dynamic = zip(*graph.inputs.values(), strict=True)
     try:
         # without the log of its own steps and its tables of functions
-        with torch.no_grad(), warnings.catch_warnings(), _errors_only():
+        logging.disable(logging.WARNING)
+        with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter('ignore')
             return torch.onnx.export(
                 graph.eval(), examples, dynamo=True, dynamic_shapes=dynamic, input_names=list(graph.inputs),
@@ -164,14 +165,6 @@ def trace(graph):
         raise ExportError(f'torch cannot export this model: {first_line(cause)}. The usual reason is a '
                           'custom layer whose output shape depends on tensor values, or that turns sizes into '
                           'Python numbers. --backbone exports only the backbone') from error
-
-
-@contextmanager
-def _errors_only():
-    """Context in which only errors are logged."""
-    logging.disable(logging.WARNING)
-    try:
-        yield
     finally:
         logging.disable(logging.NOTSET)
 
@@ -187,7 +180,6 @@ def metadata_of(predictor, cfg, task: str, config, checkpoint) -> dict:
 
     Args:
         predictor: From `xcit_dense.predict.predictor.build_predictor`.
-        cfg: Its config.
         task: ``detection``, ``segmentation`` or ``backbone``.
         config: Name of the config.
         checkpoint: Path of the weight file.

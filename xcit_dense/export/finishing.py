@@ -44,7 +44,6 @@ def compare_file(path, predictor, task: str) -> tuple:
     """Return how far an exported file and its checkpoint differ: as a number like those of `MOST`, and as text.
 
     Args:
-        path: The file.
         predictor: The predictor of the checkpoint.
         task: The task of the file, as for `xcit_dense.export.exporting.metadata_of`.
 

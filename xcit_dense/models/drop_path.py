@@ -4,11 +4,7 @@ from torch import Tensor, nn
 
 
 class DropPath(nn.Module):
-    """In training, each sample skips the branch with a probability; the other samples are scaled up to compensate.
-
-    Args:
-        rate: The probability.
-    """
+    """In training, each sample skips the branch with a probability; the other samples are scaled up to compensate."""
 
     def __init__(self, rate: float = 0.):
         super().__init__()

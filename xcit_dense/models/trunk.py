@@ -25,7 +25,6 @@ class Trunk(BaseModule):
     """From images to tokens, block by block. The base of `xcit_dense.XCiT` and `xcit_dense.XCiTClassifier`.
 
     Args:
-        arch: The size.
         depth: Number of blocks to build.
         norm: Callable that builds a batch norm for a number of channels.
         in_channels: As for `xcit_dense.XCiT`, and so are all that follow.

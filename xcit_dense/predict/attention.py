@@ -25,7 +25,6 @@ def read_resized(path, size: int = None) -> Picture:
     """Read an image file for a model without a config.
 
     Args:
-        path: The file.
         size: Length in pixels that the shorter side is resized to. By default images keep their size.
 
     Raises:

@@ -34,7 +34,6 @@ def classes_of_objects(cfg, meta, checkpoint) -> Classes:
     config.
 
     Args:
-        cfg: The config.
         meta: What `xcit_dense.weights.contents.get_dataset_meta` found in the checkpoint.
         checkpoint: The file of the checkpoint, for the descriptions.
     """

@@ -24,7 +24,6 @@ class CutMask(NamedTuple):
 
     Args:
         y: The rows of the box, a `Span`.
-        x: Its columns.
         packed: The pixels of the box, as COCO's compressed RLE.
     """
     y: Span
@@ -111,7 +110,6 @@ class Find(NamedTuple):
     Args:
         box: Left, top, right, bottom, float32.
         score: From 0 to 1.
-        label: Its class.
         mask: A `CutMask`, or None.
         cut: Whether it reaches a border of each of its tiles that is not a border of the image.
         tiles: The set of the tiles that see it.
@@ -152,7 +150,6 @@ def finds_in(tile: Tile, found: dict, size: tuple, margin: int) -> list:
     """Return the `Find`s of a tile.
 
     Args:
-        tile: The tile.
         found: ``bboxes``, ``scores``, ``labels`` and optionally ``masks``, as arrays, in pixels of the tile.
         size: Height and width of the image.
         margin: Finds within this distance of a border, in pixels, may continue behind it.

@@ -114,7 +114,6 @@ def open_exported(path, runtime: str = None) -> Model:
     """Open an exported detector or segmentor.
 
     Args:
-        path: The file.
         runtime: ``'onnxruntime'`` (the default) or ``'openvino'``.
 
     Raises:
@@ -257,9 +256,7 @@ def compare_with_config(cfg, file, source, sizes: bool = True):
     Different names for the same number of classes, and a different resize rule, are warnings in the log.
 
     Args:
-        cfg: The config.
         file: An exported file from `open_exported`.
-        source: Its path.
         sizes: Whether to warn if the image size differs; False if the user chose it.
 
     Raises:

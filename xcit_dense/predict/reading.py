@@ -182,7 +182,6 @@ class BigImage:
         source: What the config's loader returns.
         size: Height and width.
         reader: The `ImageReader` that prepares tiles.
-        tiling: The tiles.
     """
 
     def __init__(self, source, size, reader, tiling):
@@ -232,7 +231,6 @@ class BigFile(BigImage):
     """A file that pyvips reads in parts: it decodes a large one into a temporary file.
 
     Args:
-        path: The file.
         opened: The file as pyvips opens it.
         reader, tiling: As for `BigImage`.
     """

@@ -231,10 +231,8 @@ def second_axis(axes, name, forward, back):
     """Add an axis at the top that counts in another unit, and return it.
 
     Args:
-        axes: The plot.
         name: What it shows, with the unit.
         forward: Function from the values of the lower axis to those of this one.
-        back: The reverse.
     """
     top = axes.secondary_xaxis('top', functions=(forward, back))
     top.set_xlabel(name, fontsize=10, color=INK)

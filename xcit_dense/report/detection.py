@@ -143,9 +143,6 @@ def _caption(image):
 class Watch:
     """Keeps what the next evaluation of a `CocoMetric` of mmdet reads and computes.
 
-    Args:
-        metric: The metric.
-
     Attributes:
         results: What the metric keeps of each image: pairs of ground truth and prediction.
         truth: COCO of pycocotools.

@@ -202,10 +202,8 @@ def draw_sides(image, picture, truth, names, colours) -> tuple:
     """Draw ground truth and prediction of an `Image`: two arrays (H, W, 3) uint8, with its mistakes marked.
 
     Args:
-        image: The image.
         picture: Its pixels, RGB (H, W, 3) uint8.
         truth: COCO of pycocotools with its annotations.
-        names: The classes.
         colours: Their colours.
     """
     taken = image.match.of_any

@@ -35,7 +35,6 @@ def write_page(path, content):
     Pictures are drawn, encoded and written one at a time.
 
     Args:
-        path: The file.
         content: The `Content`.
     """
     from jinja2 import Environment, FileSystemLoader  # comes with torch
@@ -146,7 +145,6 @@ def draw_confusion(path, confusion):
     With more than `MOST_CLASSES` classes, only those that are confused most are drawn, and the background.
 
     Args:
-        path: The file.
         confusion: The `Confusion`.
     """
     from matplotlib.font_manager import FontProperties  # slow to import

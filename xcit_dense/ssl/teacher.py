@@ -146,7 +146,6 @@ def check_teacher(cfg, resumed: dict | None = None):
     The teacher's file is fetched now, as a download may fail, and loaded once for the classes of the student.
 
     Args:
-        cfg: The config.
         resumed: The checkpoint of a run that continues.
 
     Raises:

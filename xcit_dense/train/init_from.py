@@ -30,9 +30,7 @@ def load_weights(runner, checkpoint, source, starts: bool):
     """Load a checkpoint into the whole, unwrapped model of a runner.
 
     Args:
-        runner: The runner.
         checkpoint: What `xcit_dense.weights.read_checkpoint` returned.
-        source: Its file.
         starts: Whether tensors that depend on the classes may differ, see `start_model`; otherwise all must fit.
 
     Raises:
@@ -54,7 +52,6 @@ class ClassRows:
     """Which rows of a tensor, along one axis, belong to which class.
 
     Args:
-        axis: The axis.
         each: Number of rows of each class.
         background: Whether the background has rows too, after those of the last class.
         by_anchor: Whether the rows are sorted by anchor, and within an anchor by class, as in dense heads.
@@ -81,7 +78,6 @@ def find_class_rows(model, wider, count: int) -> dict:
     """Return the tensors of a model that depend on the number of its classes, by name.
 
     Args:
-        model: The model.
         wider: The same model with one more class; its tensors need no data.
         count: Number of classes of ``model``.
 
@@ -131,7 +127,6 @@ def start_model(model, checkpoint, source, class_rows, old, new):
     Args:
         model: The model to fill, with its initial weights.
         checkpoint: What `xcit_dense.weights.read_checkpoint` returned.
-        source: Its file.
         class_rows: What `find_class_rows` returned.
         old: Class names of the checkpoint, in the order of its outputs; empty if they are not known.
         new: Class names of the model, in the same way.

@@ -112,7 +112,6 @@ def longest(seconds: float, unit: float, each: float, most: int, interval: int =
     """Return the longest training that fits into a time, and the interval of its validations.
 
     Args:
-        seconds: The time.
         unit: Seconds of an iteration.
         each: Seconds of a validation with what is saved then.
         most: The most validations; there are fewer if they would take more than a share of the time.

@@ -95,7 +95,6 @@ def claim_work_dir(work_dir, resumes=None, run=None, weights=None) -> Notes:
     """Claim a locked work dir for a run; checkpoints of another run are moved into a subfolder.
 
     Args:
-        work_dir: The folder.
         resumes: The checkpoint to resume; None for a new run.
         run: The ``run_id`` of that checkpoint; None for those of mmengine.
         weights: The file of weights that a new run starts from.

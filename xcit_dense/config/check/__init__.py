@@ -185,7 +185,6 @@ def warm_up_of(cfg, epoch_length: int = None):
     """Return how long the learning rate of a run warms up.
 
     Args:
-        cfg: The config.
         epoch_length: The iterations of an epoch.
 
     Returns:

@@ -114,7 +114,6 @@ def use_fit(cfg, checkpoint, given=(), trains: bool = False, source='the checkpo
     """Change a config as `fit`, ``--minutes`` and ``--image-size`` changed that of a training; a user's values stay.
 
     Args:
-        cfg: The config.
         checkpoint: The content of a checkpoint of the training, or None.
         given: Dotted keys and options that the user set, perhaps to the value of the recipe: these stay.
         trains: Whether the training continues; otherwise only the image size of the test and the model are changed.

@@ -129,7 +129,6 @@ class Anchors(NamedTuple):
 
     Attributes:
         key: The place of their generator in the config.
-        generator: Its config.
         shapes: Widths and heights (n, 2) in pixels, of all levels.
         positive: The IoU with a box from which an anchor learns it.
         least: The IoU below which a box has no anchor at all.

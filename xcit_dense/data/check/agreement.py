@@ -17,7 +17,6 @@ def wanted_classes(dataset, from_data: bool):
     """Return the class names that a config sets for its data set, or the data set's own; None if any will do.
 
     Args:
-        dataset: The config.
         from_data: Whether the names come from the data, unless the config already has some.
 
     Raises:
@@ -39,7 +38,6 @@ def check_names(source, wanted, found, spelt: bool = False) -> list:
     """Compare the class names of a config and of a file, by name.
 
     Args:
-        source: The file.
         wanted: The names of the config, or None if any will do.
         found: The names of the file, in its order.
         spelt: Whether they decide nothing, as names next to label maps that the config names itself: then they may be
@@ -82,9 +80,6 @@ def check_classes(cfg) -> list:
     """Compare the number of classes of the heads and the classes of the other data with those of the training data.
 
     With ``classes_from_data`` there is nothing to compare before `xcit_dense.data.classes.take_classes`.
-
-    Args:
-        cfg: The config.
 
     Returns:
         Findings; those that concern only the test data are warnings.
@@ -133,7 +128,6 @@ def check_beside(cfg, loaders=LOADERS) -> list:
     """Find data sets that a loader reads twice, and metrics whose annotation file is not the one of their loader.
 
     Args:
-        cfg: The config.
         loaders: The loaders that will be used.
 
     Returns:

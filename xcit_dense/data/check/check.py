@@ -17,7 +17,7 @@ from ..unlabelled import UnlabelledSource
 from .agreement import check_beside, check_classes, check_names, listed_names, wanted_classes
 from .class_images import add_shared, check_class_images, check_labels
 from .coco import check_coco_set
-from .findings import Finding, Report, in_lines
+from .findings import ERROR, Finding, Report, in_lines
 from .images import check_label_maps
 
 _SHOWN = 10
@@ -161,15 +161,19 @@ def classified_data(cfg, loaders=LOADERS[2:]) -> list:
 
 
 def check_before_test(cfg, loaders=LOADERS[2:]):
-    """Check classes and lists of `classified_data`, but no images. Warnings are logged.
+    """Check what evaluators read, and classes and lists of `classified_data`, but no images. Warnings are logged.
 
     Args:
-        cfg: The config.
         loaders: The loaders that will be used.
 
     Raises:
         DataError: The test would stop, or the data has labels that the model cannot predict.
     """
+    beside = check_beside(cfg, loaders)
+    if wrong := [found.sentence for found in beside if found.severity == ERROR]:
+        raise DataError('\n'.join(wrong))
+    for found in beside:
+        _warn(found.sentence)
     for dataset in classified_data(cfg, loaders):
         source = ClassImages(dataset)
         wanted = wanted_classes(dataset, bool(cfg.get('classes_from_data')))
@@ -190,7 +194,6 @@ def warn_of_other_classes(cfg, checkpoint, source):
     the names of the folders must match the checkpoint.
 
     Args:
-        cfg: The config.
         checkpoint: The content of the file; without names nothing is compared.
         source: The file, for the message.
     """

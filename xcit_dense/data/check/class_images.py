@@ -47,7 +47,6 @@ def check_labels(dataset, wanted) -> list:
     """Return only the findings of `check_class_images` on classes and lines, without a look at the images.
 
     Args:
-        dataset: Its config.
         wanted: The class names of the config, or None.
     """
     check = _Check(ClassImages(dataset), wanted, False, False)

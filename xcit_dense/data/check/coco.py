@@ -71,7 +71,6 @@ def check_coco(path, masks: bool, tested: bool = False, classes: tuple | None = 
     """Check an annotation file without its images.
 
     Args:
-        path: The file.
         masks: Whether the pipeline or a metric reads the masks.
         tested: Whether it is test data: nothing is filtered out then.
         classes: The names that the config wants, or None if any will do. Objects of other classes are ignored.

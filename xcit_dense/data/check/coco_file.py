@@ -33,7 +33,6 @@ def read_coco(path, tested: bool = True):
     """Return the content of an annotation file, and what is wrong with the file or None.
 
     Args:
-        path: The file.
         tested: Whether it may lack the list of annotations, as COCO's own file for the test images does.
     """
     try:

@@ -104,7 +104,6 @@ def check_label_maps(dataset, names, use_cache: bool, ignored=(), trained: bool 
     """Check the images and label maps of a data set.
 
     Args:
-        dataset: Its config.
         names: The class of each label, or None if any label will do.
         use_cache: Whether to reuse results for files with the same size and time.
         ignored: Labels that heads or metrics ignore, as they come out of the pipeline.

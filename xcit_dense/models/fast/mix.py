@@ -57,7 +57,6 @@ def mix(mean, gram, num_tokens, weights, compute_dtype, guard=False):
     Args:
         mean: Mean of the tokens (B, C).
         gram: Sum over the tokens of centred token times centred token (B, C, C).
-        num_tokens: N.
         weights: As `prepare` returns them.
         compute_dtype: Type in which the tokens are multiplied.
         guard: Whether to check if digits are lost.

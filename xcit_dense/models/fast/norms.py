@@ -104,7 +104,6 @@ def normalise_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weig
 
     Args:
         grad: Gradient of its output.
-        x: Its input.
         mean, rstd, weight: As in `normalise`.
         count: How many values (1) the statistics are from if they are those of the batch, otherwise None.
         group: The processes that share the statistics, or None.

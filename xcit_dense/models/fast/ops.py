@@ -152,9 +152,7 @@ def add_branch(x: Tensor, layer, y: Tensor, weight: Tensor, bias: Tensor, keep, 
     """Write x + keep * layer(y, weight, bias) of tokens (b, n, C) to ``out``.
 
     Args:
-        x: Tokens.
         layer: The last linear layer of a branch, to tokens.
-        y: Its input.
         weight: Of the layer.
         bias: (C) or (b, C).
         keep: (b) or None.

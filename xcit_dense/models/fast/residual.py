@@ -56,7 +56,6 @@ def residual(form: Form, x: Tensor, norm, keep, parameters) -> Tensor:
     """Return x + keep * branch(norm(x)).
 
     Args:
-        form: The branch.
         x: Tokens (B, N, C).
         norm: Weight, bias and eps of the layer norm before the branch.
         keep: Factor of each sample (B), or None for ones: stochastic depth.

@@ -37,9 +37,6 @@ _passes = count(1)
 class Form(residual.Form):
     """See `xcit_dense.models.fast.residual.Form`. Besides x, only moments are kept for the backward.
 
-    Args:
-        num_heads: h.
-
     Raises:
         CancelsError: In the forward: the Gram form would lose digits; the token form must run.
     """
