@@ -108,7 +108,7 @@ def folder_of_training(checkpoint):
 
 def follow_work_dir(cfg, folder: Path):
     """Let the config of a training whose work dir was moved name its files in ``folder``, where they are now."""
-    for node in dicts_in(cfg._cfg_dict) if is_made(folder) else ():
+    for node in dicts_in([*cfg.values()]) if is_made(folder) else ():
         for key, value in node.items():
             parent, _, name = value.rpartition('/data/') if isinstance(value, str) else ('', '', '')
             if os.path.isabs(parent) and not os.path.exists(value) and (folder / name).exists():

@@ -278,18 +278,15 @@ def explicit_classes(cfg: Config) -> str:
     """
     if not cfg.get('classes_from_data'):
         return ''
-    written = [f'{dataset.key}.metainfo.classes' for dataset in datasets(cfg, LOADERS)
-               if (dataset.get('metainfo') or {}).get('classes') and not _is_found(dataset['metainfo'])]
+    metas = [(dataset.key, meta.get('classes') or (), meta.get('palette') or ())
+             for dataset in datasets(cfg, LOADERS) if (meta := dataset.get('metainfo'))]
+    written = [f'{key}.metainfo.classes' for key, classes, palette in metas if classes and (
+        isinstance(classes, str) or list(map(tuple, palette)) != class_colours(classes))]
     if not written:
         return ''
     return (f'{listed(written)}: the config sets classes, but classes_from_data = True reads them from the data. Use '
             'only one: set classes_from_data=False with --cfg-options (and num_classes of the heads), or remove '
             'metainfo.classes')
-
-
-def _is_found(metainfo):
-    classes, palette = metainfo['classes'], metainfo.get('palette') or ()
-    return not isinstance(classes, str) and list(map(tuple, palette)) == class_colours(classes)
 
 
 def own_colours(cfg: Config) -> dict:
