@@ -13,7 +13,8 @@ from .train.hooks import RatesByDepth
 __all__ = ['ImageFolderDataset', 'LabelledLovaszLoss', 'LowMemoryEncoderDecoder', 'LowMemorySegTTAModel']
 
 
-@OPTIM_WRAPPER_CONSTRUCTORS.register_module('LearningRateDecayOptimizerConstructor', force=True)
+@OPTIM_WRAPPER_CONSTRUCTORS.register_module(
+    ['LearningRateDecayOptimizerConstructor', 'LayerDecayOptimizerConstructor'], force=True)
 class LayerDecayConstructor(RatesByDepth, LearningRateDecayOptimizerConstructor):
     """Learning rates by layer, for XCiT too: ``paramwise_cfg=dict(decay_rate=0.8)``."""
 

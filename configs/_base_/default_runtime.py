@@ -1,5 +1,5 @@
 # Shared by all runs, for every framework and task.
-custom_imports = dict(imports=['xcit_dense'], allow_failed_imports=False)
+custom_imports = dict(imports=['xcit_dense', 'xcit_dense.for_mmdet'], allow_failed_imports=False)
 runner_type = 'DenseRunner'  # safe and strict loading, see xcit_dense/train/runner.py
 
 default_hooks = dict(

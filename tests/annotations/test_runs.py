@@ -69,7 +69,7 @@ def test_tests_and_resumed_runs_use_the_images_that_the_training_held_out(boxes_
         assert '3 images, 9 objects' in done.stdout
     run.rename(tmp_path / 'gone')
     done = run_tool('test.py', boxes_config, copy, '--data-root', root, '--work-dir', tmp_path / 'moved', check=False)
-    assert done.returncode == 1 and '--val-share 0.2' in done.message and 'held out 0.5' in done.message
+    assert done.returncode == 1 and 'would hold out 0.2' in done.message and '--val-share 0.5' in done.message
     (tmp_path / 'gone').rename(run)
     done = run_tool('train.py', boxes_config, '--data-root', root, '--work-dir', tmp_path / 'on', '--resume',
                     run / 'epoch_1.pth', '--cfg-options', 'train_cfg.max_epochs=2')

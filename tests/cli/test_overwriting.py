@@ -1,6 +1,7 @@
 """No tool overwrites a file that it did not make."""
 import json
 import shutil
+import sys
 
 import pytest
 import torch
@@ -85,6 +86,9 @@ def test_pictures_of_a_test_overwrite_nothing(task, trained, trained_segmentor, 
 OVER_INPUTS = dict(
     config='train WORK/mine.py --data-root DATA --suggest WORK/mine.py',
     base='train WORK/mine.py --data-root DATA --suggest WORK/base.py',
+    module='train WORK/mine.py --data-root DATA --suggest WORK/mine_too.py',
+    classes=f'train {TINY_SEG_CONFIG} --data-root DATA --suggest DATA/classes.txt',
+    weights='train WORK/mine.py --data-root DATA --init-from WORK/own.pth --suggest WORK/own.pth',
     linked_base='train WORK/mine.py --data-root DATA --suggest WORK/link.py',
     measured_config='measure WORK/mine.py --data-root DATA --out WORK/base.py',
     measured_data='measure WORK/mine.py --data-root DATA --out DATA/annotations/instances_train2017.json',
@@ -94,11 +98,15 @@ OVER_INPUTS = dict(
 
 
 @pytest.mark.parametrize('what', OVER_INPUTS)
-def test_what_a_command_reads_is_not_even_overwritten_with_overwrite(what, trained, classifier, demo_data, tmp_path):
+def test_what_a_command_reads_is_not_even_overwritten_with_overwrite(
+        what, trained, classifier, demo_data, tmp_path, monkeypatch):
     data, words = tmp_path / 'data', dict(DETECTOR=trained[0], DATA=tmp_path / 'data', WORK=tmp_path)
     shutil.copytree(demo_data, data)
     (tmp_path / 'base.py').write_text(f"_base_ = '{TINY_CONFIG}'\n")
-    (tmp_path / 'mine.py').write_text("_base_ = './base.py'\n")
+    (tmp_path / 'mine.py').write_text("_base_ = './base.py'\ncustom_imports = dict(imports=['mine_too'])\n")
+    (tmp_path / 'mine_too.py').write_text('')
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, 'mine_too', raising=False)
     (tmp_path / 'link.py').symlink_to('base.py')
     shutil.copy(classifier, tmp_path)
     before = tree(tmp_path)

@@ -6,7 +6,7 @@ from mmengine.config import Config
 from mmengine.registry import init_default_scope
 from mmseg.datasets import ADE20KDataset, BaseSegDataset
 from mmseg.models import FCNHead
-from mmseg.models.losses import CrossEntropyLoss
+from mmseg.models.losses import CrossEntropyLoss, LovaszLoss, TverskyLoss
 from mmseg.registry import DATASETS
 from torch.nn import functional as F
 
@@ -111,6 +111,12 @@ def test_weights_of_classes_with_ignored_pixels(sigmoid):
     torch.testing.assert_close(head.loss_decode(scores, labels, ignore_index=255), wanted)
     if not sigmoid:  # of points, as of PointRend
         torch.testing.assert_close(head.loss_decode(scored, labels[labels != 255], ignore_index=255), wanted)
+    weights = [1, 2, 3]  # which these use in their own way
+    for loss in (LovaszLoss(reduction='none', class_weight=weights), TverskyLoss(class_weight=weights)):
+        head.loss_decode = loss
+        mend_weighted_losses(torch.nn.Sequential(head))
+        assert head.loss_decode(scores, labels, ignore_index=255).isfinite()
+    head.loss_decode = CrossEntropyLoss(class_weight=[1, 2, 3])
     head.out_channels += 1
     with pytest.raises(ConfigError, match='class_weight has 3 weights, but the head has 4 outputs'):
         mend_weighted_losses(torch.nn.Sequential(head))

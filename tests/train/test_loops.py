@@ -14,6 +14,7 @@ from helpers.models import assert_equal
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.rank_dump import PoisonHook
 from helpers.runs import NO_VALIDATION, SOURCES, At, disturb, draw, make_config, short_config, stop_after, train
+from xcit_dense._utils.processes import ignore_signal
 from xcit_dense.data.batches import files_of
 from xcit_dense.errors import ConfigError, DataError, LossError, OutOfMemory
 from xcit_dense.train import DenseCheckpointHook, build_runner, loops
@@ -106,7 +107,7 @@ def test_children_of_a_run_can_be_ended(demo_data, tmp_path):
         pool.terminate()
         timer.cancel()
         codes.extend(worker.exitcode for worker in workers)
-        noted = signal.signal(signal.SIGTERM, loops._wait)  # as while it saves
+        noted = signal.signal(signal.SIGTERM, ignore_signal)  # as while it saves
         for _ in range(5):
             pid = os.fork() or time.sleep(5) or os._exit(0)
             os.kill(pid, signal.SIGTERM)

@@ -144,6 +144,9 @@ class Repeated(Dataset):
     def __init__(self):
         self.dataset = Crowds()
 
+    def __len__(self):
+        return 2 * len(self.dataset)
+
 
 class Crowds(Dataset):
     """Objects that are all ignored."""

@@ -1,6 +1,8 @@
 """Files are read without running anything in them."""
 import os
 import pickle
+import subprocess
+import sys
 import time
 import zipfile
 from functools import partial
@@ -209,6 +211,19 @@ def test_torch_alone_reads_what_a_run_of_mmengine_wrote(tmp_path, own):
             with pytest.raises((pickle.UnpicklingError, ValueError)):
                 torch.load(path)
     assert not (tmp_path / 'trace').exists()
+
+
+def test_what_a_program_allowed_before_the_import_stays(tmp_path):
+    code = f'''
+import numpy as np, torch
+arrays = [np.array(['a']), np.array([1 + 2j]), np.zeros(2, '>f4')]
+kinds = [type(array.dtype) for array in arrays]
+torch.serialization.add_safe_globals([np._core.multiarray._reconstruct, np.ndarray, np.dtype, *kinds])
+import xcit_dense.weights
+torch.save(arrays, {str(tmp_path / "a.pth")!r})
+assert all((a == b).all() for a, b in zip(torch.load({str(tmp_path / "a.pth")!r}), arrays))
+'''
+    subprocess.run([sys.executable, '-c', code], check=True)
 
 
 def test_newest_checkpoint(tmp_path):

@@ -53,6 +53,12 @@ def note_inputs(*paths):
     _INPUTS.update(map(os.path.realpath, paths))
 
 
+def read_text(path) -> str:
+    """Return the text of a user's file, without the byte order mark with which Windows begins UTF-8; it is an input."""
+    note_inputs(path)
+    return Path(path).read_text('utf-8-sig')
+
+
 def check_no_input(*paths):
     """Raise `OutputError` if a path to write is a file that this command reads, also through a link."""
     for path in paths:

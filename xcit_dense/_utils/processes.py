@@ -88,6 +88,10 @@ def end_workers():
         worker.kill()
 
 
+def ignore_signal(number, _):
+    """Ignore a signal in this process and its forks; programs that it starts would inherit ``SIG_IGN``."""
+
+
 @cache
 def release_children():
     """Let forked children end on SIGTERM, even if the package has a handler for it here, which they would inherit.
@@ -105,5 +109,5 @@ def release_children():
                 signal.signal(number, action)
         signal.pthread_sigmask(signal.SIG_SETMASK, kept.mask)
 
-    in_child = ((signal.SIGINT, signal.SIG_IGN), (signal.SIGTERM, signal.SIG_DFL))
+    in_child = ((signal.SIGINT, ignore_signal), (signal.SIGTERM, signal.SIG_DFL))
     os.register_at_fork(before=before, after_in_parent=after, after_in_child=lambda: after(in_child))

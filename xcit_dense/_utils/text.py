@@ -1,11 +1,5 @@
 """Text functions that errors, reports and help texts share."""
 import difflib
-from pathlib import Path
-
-
-def read_text(path) -> str:
-    """Return the text of a user's file, without the byte order mark with which Windows begins UTF-8."""
-    return Path(path).read_text('utf-8-sig')
 
 
 def with_slashes(name: str) -> str:

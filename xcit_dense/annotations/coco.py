@@ -1,6 +1,7 @@
 """Annotations in COCO format, as tools export them: which files, for which part, and where their images are."""
 import os
 import re
+from collections import Counter
 from contextlib import nullcontext, suppress
 from pathlib import Path, PurePosixPath
 
@@ -66,7 +67,8 @@ def join(parts, root: Path) -> Part:
         annotations += [record for record, key in zip(objects, keys, strict=True) if key not in taken]
         taken.update(keys)
     annotations = [dict(record, id=number) for number, record in enumerate(annotations, 1)]
-    shared = sum(len(part.content['images']) for part in parts) - len(images)
+    seen = Counter(os.path.join(each.images, image['file_name']) for each in parts for image in each.content['images'])
+    shared = sum(number > 1 for number in seen.values())
     origin = f'{listed(below(part.annotations, root) for part in parts)}, joined' + (
         f'; {counted(shared, "images")} in several of them have the objects of all, equal ones once') * bool(shared)
     return Part(folder, parts[0].annotations, origin=origin,

@@ -11,7 +11,8 @@ import numpy as np
 import yaml
 from PIL import Image
 
-from .._utils.text import counted, listed, read_text
+from .._utils.files import read_text
+from .._utils.text import counted, listed
 from ..data.files import FORMATS, Unreadable, read_files, read_json
 from ..data.folders import IMAGE_SUFFIXES, files_below, names_below
 from ..errors import DataError

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import yaml
 
-from .._utils.text import counted, listed, read_text, shown, with_slashes
+from .._utils.files import read_text
+from .._utils.text import counted, listed, shown, with_slashes
 from ..data.files import read_class_list, read_files, read_header
 from ..data.folders import IMAGE_SUFFIXES, OTHER_SUFFIXES, WORDS, files_below, names_in_list
 from ..errors import DataError

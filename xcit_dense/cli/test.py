@@ -160,8 +160,9 @@ def _check_share(cfg, checkpoint, source, folder):
     val, tested = ([dataset.files for dataset in datasets(cfg, [loader])] for loader in LOADERS[1:])
     now, before = cfg.get('val_share'), config_of_checkpoint(checkpoint).get('val_share')
     if now and isinstance(before, float) and now != before and val == tested and not folder:
-        raise ConfigError(f'--val-share {now:g}: the training of {source} held out {before:g}. Use --val-share '
-                          f'{before:g}; for other data, name it with --test-images and --test-annotations')
+        raise ConfigError(f'this test would hold out {now:g} of the images, and the training of {source} held out '
+                          f'{before:g}: for the same data use --val-share {before:g}. Of other data, all is tested '
+                          'with --test-images and --test-annotations')
 
 
 def _set_options(cfg, args, exported, judged):

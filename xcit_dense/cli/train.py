@@ -160,15 +160,15 @@ def _suggest(args):
         cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), settings=settings_of(args),
                           work_dir=args.work_dir, pretrained=not args.no_pretrained, init_from=args.init_from,
                           findings=args.config_findings)
-        check_no_input(*[path] * bool(path))  # such as a base of the config
-        if path and os.path.lexists(path) and (not args.overwrite or path.is_dir()):
-            raise OutputError(f'{path} already exists: give another name' + (
-                '; it is a folder' if path.is_dir() else ', or --overwrite to replace it'))
         set_run_options(cfg, args)
         check_data(cfg, LOADERS[:1], args.data_findings)
         take_classes(cfg, loaders=LOADERS[:1], on_findings=args.data_findings)
         text = suggest(cfg, args.config, args.data_root or 'the data of the config', settings_of(args),
                        args.cfg_options or (), path)
+        check_no_input(*[path] * bool(path))  # such as a base of the config, or a list of classes
+        if path and os.path.lexists(path) and (not args.overwrite or path.is_dir()):
+            raise OutputError(f'{path} already exists: give another name' + (
+                '; it is a folder' if path.is_dir() else ', or --overwrite to replace it'))
     if not is_first_process(args.launcher):
         return
     if path is None:

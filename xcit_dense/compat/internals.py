@@ -107,17 +107,17 @@ def mend_weighted_losses(model):
                     getattr(read, '__qualname__', '').startswith('BaseDecodeHead.')):
                 raise ConfigError(f'{type(head).__name__}.loss_decode.class_weight has {len(weights)} weights, but the '
                                   f'head has {head.out_channels} outputs: set one for each, or None')
-            if weights is not None and getattr(criterion, '__module__', '').startswith('mmseg.'):
+            if weights is not None and str(getattr(criterion, '__module__', '')).endswith('.cross_entropy_loss'):
                 loss.cls_criterion = partial(_weigh, criterion)
 
 
-def _weigh(criterion, scores, labels, weight=None, *, class_weight, reduction, avg_factor, ignore_index, **options):
+def _weigh(criterion, scores, labels, weight=None, *, class_weight, reduction, avg_factor, ignore_index=-100, **others):
     if criterion.__name__ == 'binary_cross_entropy':
         class_weight = class_weight.reshape(-1, *[1] * (scores.dim() - 2))  # for (B, C, H, W), or (N, C)
     elif reduction == 'mean' and avg_factor is None and not 0 <= ignore_index < len(class_weight):
         avg_factor = class_weight[labels[labels != ignore_index]].sum()  # where it looks up the ignored label too
     return criterion(scores, labels, weight, class_weight=class_weight, reduction=reduction, avg_factor=avg_factor,
-                     ignore_index=ignore_index, **options)
+                     ignore_index=ignore_index, **others)
 
 
 def accumulated_steps(optim_wrapper) -> int:

@@ -86,7 +86,7 @@ def adapt(config, arch: str = 'small_12_p16', out=None) -> str:
     if inputs == 3 and any(own.get(key) != value for key, value in images.items()):
         changes['data_preprocessor'] = dict(images, **{key: False for key in ('rgb_to_bgr', ) if own.get(key)})
     imports = (cfg.get('custom_imports') or {}).get('imports') or []
-    imports = ['xcit_dense', *([imports] if isinstance(imports, str) else imports)]
+    imports = ['xcit_dense', f'xcit_dense.for_{scope}', *([imports] if isinstance(imports, str) else imports)]
     file = Path(cfg.filename).resolve()
     imports = dict(imports=[*dict.fromkeys(imports)], allow_failed_imports=False)
     tried = dict(_base_=str(file), custom_imports=imports, model=changes)

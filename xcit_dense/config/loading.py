@@ -96,7 +96,8 @@ def load_config(path, *, cfg_options=None, data_root=None, data=None, settings=N
     starts = cfg.get('init_from') and not cfg.get('load_from')
     if (starts or not pretrained) and 'model' in cfg:
         drop_pretrained(cfg.model)
-    note_inputs(*(dataset.ann_file for dataset in datasets(cfg, LOADERS) if dataset.get('ann_file')))
+    note_inputs(*(cfg[key] for key in ('init_from', 'load_from') if cfg.get(key)),
+                *(dataset.ann_file for dataset in datasets(cfg, LOADERS) if dataset.get('ann_file')))
     if check or tested:
         use_our_runner(cfg, trains=check)
     if check:
@@ -164,7 +165,7 @@ def _import_modules(cfg):
     names = custom.get('imports') or []
     for name in [names] if isinstance(names, str) else names:
         try:
-            import_module(name)
+            note_inputs(*filter(None, [getattr(import_module(name), '__file__', None)]))
         except XCiTDenseError:
             raise
         except Exception as error:  # a module may do anything

@@ -35,13 +35,24 @@ def own_keys(cfg) -> list:
     keys = [key for name in PARTS for key, *_ in changes(base.get(name), own.get(name), name, by_type=True)]
     for text in texts:
         with suppress(SyntaxError):  # of another format
-            values = {ast.unparse(node.targets[0]): node.value for node in ast.walk(ast.parse(text))
-                      if isinstance(node, ast.Assign)}
+            values = dict(_assigned(ast.parse(text).body))
             values = {re.sub(r'\[-.*', '', name): value for name, value in values.items()}  # x[-1] is all of x
             values = {re.sub(r'''\[['"]?(\w+)['"]?\]''', r'.\1', name).removeprefix('_base_.'): value
                       for name, value in values.items()}  # of _base_.model['neck'].x[0]
             keys += [key for name in values if name.partition('.')[0] in PARTS for key in _written(name, name, values)]
     return keys
+
+
+def _assigned(nodes):
+    """Yield the name and the expression of each assignment outside of functions; of several at once, the pairs."""
+    for node in nodes:
+        for target in getattr(node, 'targets', None) or [getattr(node, 'target', None)]:
+            value = getattr(node, 'value', None)
+            several = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+            pairs = zip(target.elts, value.elts, strict=False) if several else [(target, value)]
+            yield from ((ast.unparse(name), one) for name, one in pairs if target and value)
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield from _assigned([*getattr(node, 'body', ()), *getattr(node, 'orelse', ())])
 
 
 def _written(value, key, values):

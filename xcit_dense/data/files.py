@@ -19,8 +19,8 @@ import orjson
 from PIL import Image
 from tqdm import tqdm
 
-from .._utils.files import atomic_write, stamp_of
-from .._utils.text import first_line, read_text
+from .._utils.files import atomic_write, read_text, stamp_of
+from .._utils.text import first_line
 from ..errors import DataError, OutputError
 from .channels import ARRAY_SUFFIXES, decode
 

@@ -4,7 +4,8 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from .._utils.text import counted, read_text, with_slashes
+from .._utils.files import read_text
+from .._utils.text import counted, with_slashes
 from ..errors import DataError
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')

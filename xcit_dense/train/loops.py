@@ -12,7 +12,7 @@ from mmengine.hooks import EMAHook
 from mmengine.registry import LOOPS
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
-from .._utils.processes import STOP_SIGNALS, release_children
+from .._utils.processes import STOP_SIGNALS, ignore_signal, release_children
 from .._utils.text import counted, first_line
 from ..compat.internals import OpenLoop, set_steps, steps_of
 from ..data.batches import described, files_of, unwrapped
@@ -185,13 +185,8 @@ class _DenseLoop(OpenLoop):
             return 'Nothing was saved, as there is no DenseCheckpointHook'
         if threading.current_thread() is threading.main_thread():  # nothing may interrupt the writing
             for ignored in STOP_SIGNALS:
-                signal.signal(ignored, _wait)
+                signal.signal(ignored, ignore_signal)
         return f'Saved {hook.save_stopped(self.runner, self.iterations)}; continue with --resume'
-
-
-
-def _wait(number, _):
-    """Ignore a signal, in this process: its children would inherit ``SIG_IGN``."""
 
 
 @LOOPS.register_module()

@@ -142,7 +142,10 @@ class DenseRunner(OpenRunner):
         """Scale the learning rate linearly with the batch size, including the one in the log (``base_lr``)."""
         if not (auto_scale_lr or {}).get('enable'):
             return
-        steps, for_batch = accumulated_steps(optim_wrapper), auto_scale_lr['base_batch_size']
+        steps, for_batch = accumulated_steps(optim_wrapper), auto_scale_lr.get('base_batch_size')
+        if for_batch is None:
+            raise ConfigError('auto_scale_lr.enable is True, but auto_scale_lr.base_batch_size is missing: the batch '
+                              'size that the learning rate of the config is for')
         for_batch = for_batch / steps if steps > 1 else for_batch
         super().scale_lr(optim_wrapper, dict(auto_scale_lr, base_batch_size=for_batch))
         if base := optim_wrapper.base_param_settings:

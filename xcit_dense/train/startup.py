@@ -204,7 +204,8 @@ def _data(loader, report=None):
     used = [counted(number, name) if left_out is None else f'{number:,} of {report.counts[key]:,} {name}'
             for number, name, key in zip(_amounts(dataset, report), ('images', 'objects'), ('images', 'annotations'),
                                          strict=True) if number is not None]
-    return ' and '.join(used) + (f' of {counted(len(classes), "classes")}' if classes else '') + (
+    repeated = f' ({len(dataset):,} with repeats)' * (len(dataset) > sum(map(len, _innermost(dataset))))
+    return ' and '.join(used) + repeated + (f' of {counted(len(classes), "classes")}' if classes else '') + (
         ', after filtering' if left_out is None else '') + (f', in {root}' if root else '') + (
         f'; not used: {"; ".join(left_out)}' if left_out else '')
 
@@ -220,9 +221,9 @@ def _check_used(runner):
 def _amounts(dataset, report=None) -> tuple:
     """Return how many images and objects a built data set has after its filters, as the report on a COCO file says, or
     by reading all records; None for objects that it has not."""
-    if report and report.judged is not None:
-        return len(dataset), report.judged
     leaves, objects = _innermost(dataset), None
+    if report and report.judged is not None:
+        return len(leaves[0]), report.judged
     with suppress(Exception):  # of any type: data sets may be users' classes
         objects = sum(len(record.get('segments_info') or [one for one in record['instances'] if not one.get(
             'ignore_flag')]) for leaf in leaves for record in map(leaf.get_data_info, range(len(leaf))))
@@ -230,8 +231,11 @@ def _amounts(dataset, report=None) -> tuple:
 
 
 def _innermost(dataset):
+    """Return the data sets in wrappers, except in those that take a part, such as torch's ``Subset``."""
     inner = getattr(dataset, 'datasets', None) or [getattr(dataset, 'dataset', None)]
-    return [leaf for part in inner for leaf in _innermost(part)] if isinstance(inner[0], Dataset) else [dataset]
+    if not isinstance(inner, list) or not isinstance(inner[0], Dataset) or len(dataset) < sum(map(len, inner)):
+        return [dataset]
+    return [leaf for part in inner for leaf in _innermost(part)]
 
 
 def is_news(record) -> bool:

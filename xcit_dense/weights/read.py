@@ -226,8 +226,17 @@ class _ArrayReader(pickle.Unpickler):
         return self.KNOWN[f'{module}.{name}']
 
 
-# inferencers of the frameworks, and programs, read such files with torch alone. Its list has no order: what a program
-# allows itself may replace any of these. By name, as the end of `torch.serialization.safe_globals` removes classes
-torch.serialization.add_safe_globals([(stand_in, name) for name, stand_in in {
-    **_RUNS, 'numpy.dtype': np.dtype,
-    **{f'numpy.dtypes.{kind.__name__}': kind for kind in map(type, map(np.dtype, '?bhilqBHILQefd'))}}.items()])
+def _allow_runs():
+    """Let inferencers of the frameworks, and programs, read such files with torch alone.
+
+    Torch's list has no order: what a program allows itself may replace any of these, and what it has allowed before
+    stays. By name, as the end of `torch.serialization.safe_globals` removes classes.
+    """
+    own = {each[1] if isinstance(each, tuple) else f'{each.__module__}.{each.__qualname__}'
+           for each in torch.serialization.get_safe_globals()}
+    kinds = {f'numpy.dtypes.{kind.__name__}': kind for kind in map(type, map(np.dtype, '?bhilqBHILQefd'))}
+    torch.serialization.add_safe_globals([(stand_in, name) for name, stand_in in {
+        **_RUNS, 'numpy.dtype': np.dtype, **kinds}.items() if name not in own])
+
+
+_allow_runs()

@@ -218,6 +218,9 @@ model = dict(rpn_head=dict(anchor_generator=anchors), train_cfg={'rpn_proposal':
     assert cfg.test_dataloader.dataset.pipeline[1].scale[0] > 192
     fit(cfg := config_for(boxes, own(size + 'train_cfg = dict(max_epochs=6)', SMALL_CONFIG)))
     assert cfg.test_dataloader.dataset.pipeline[1].scale == (192, 192) and cfg.train_cfg.max_epochs == 6
+    several = 'train_cfg, workers = dict(max_epochs=6), 1\ndef unused():\n    model = train_dataloader = 1\n'
+    fit(cfg := config_for(boxes, own(several, SMALL_CONFIG)))
+    assert cfg.train_cfg.max_epochs == 6 and cfg.model.test_cfg.rcnn.max_per_img > 50
 
 
 def test_queries_are_as_many_as_the_objects_and_detections_not_more(tmp_path):
@@ -226,6 +229,11 @@ def test_queries_are_as_many_as_the_objects_and_detections_not_more(tmp_path):
         cfg = config_for(root, 'dino_xcit_n12_p16_small', **given)
         fit(cfg, given=[key.replace('__', '.') for key in given])
         assert (cfg.model.num_queries, cfg.model.test_cfg.max_per_img) == numbers
+    root = write_boxes(tmp_path / 'strip', *[(192, 48, [('a', 24, 24)] * 90)] * 12, classes=('a', ))
+    cfg = config_for(root, 'dino_xcit_n12_p16_small')
+    fit(cfg)
+    assert cfg.model.num_queries == 24 * 6 / 2  # it chooses them from tokens
+    assert 'use larger images: the smallest has tokens for 72 queries' in str(look(cfg).warnings)
 
 
 def test_repeated_data_has_longer_epochs_and_accumulated_batches_more_objects(boxes):

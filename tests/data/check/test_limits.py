@@ -26,7 +26,7 @@ def found_in(tmp_path, image=(), **annotation):
     path = tmp_path / 'a.json'
     path.write_text(json.dumps(content))
     found = [Finding(*f) for f in check_coco(path, 'segmentation' in annotation)['findings']]
-    return [f for f in found if f.kind != 'objects-unused']  # the only object, which is ignored
+    return [f for f in found if f.kind != 'objects-lost']  # the only object, which is ignored
 
 
 #: Boxes (x, y, width, height) by what is found.

@@ -1,4 +1,6 @@
 """How many images and objects a training uses: the check counts what mmdet's data set has, with the reasons."""
+import shutil
+
 import pytest
 from mmdet.datasets import CocoDataset
 
@@ -42,14 +44,14 @@ def corners(a):
     (of_all(fractions), {'objects-unused', 'box-ignored'}, 'A box must be x, y, width and height in pixels'),
     (of_all(lambda a: a.update(image_id=str(a['image_id']))), {'objects-unused', 'orphan'}, '24 whose image_id no'),
     (of_all(corners), {'box-corners', 'box-sticks-out'}, 'boxes of two corners'),
-    (lambda c: c['annotations'].clear(), {'objects-unused'}, '0 of 0 objects: there is none'),
+    (lambda c: c['annotations'].clear(), {'objects-unused'}, 'nothing to learn from: it has no objects'),
     (first_image_only, {'images-unused'}, '5 of 6 images, which have no objects. To learn from them as background: '
      '--cfg-options train_dataloader.dataset.filter_cfg.filter_empty_gt=False')))
 def test_what_is_not_used_is_counted_with_its_reason(root, change, kinds, words):
     rewrite(root, of_all(lambda a: a.update(iscrowd=0)))
     rewrite(root, change)
     dataset = coco(root, filter_cfg=dict(filter_empty_gt=True, min_size=1), pipeline=[])
-    report = check_data_set(dataset)
+    report, = check_data_sets(dict(train_dataloader=dict(dataset=dataset))).values()
     assert kinds_of(report) == kinds and words in report.summary()
     if report.judged:  # mmdet's own data set fails without an image
         built = CocoDataset(**{key: value for key, value in dataset.items() if key != 'type'})
@@ -57,6 +59,23 @@ def test_what_is_not_used_is_counted_with_its_reason(root, change, kinds, words)
         unused = [sum(int(why.split()[0]) for why in report.left_out if why.split()[1].startswith(what))
                   for what in ('image', 'object')]
         assert unused == [report.counts['images'] - len(built), report.counts['annotations'] - report.judged]
+
+
+def test_large_boxes_are_no_corners(root):
+    """They have x + width > x and more, too; their far corner lies in the image, or nearly."""
+    rewrite(root, of_all(lambda a: a.update(bbox=[8, 2, 58, 59] if a['id'] % 2 else [2, 4, 60, 60])))
+    assert kinds_of(check_data_set(coco(root))) == {'box-sticks-out'}
+
+
+@pytest.mark.parametrize('change', (lambda c: c['annotations'].clear(), of_all(lambda a: a.update(iscrowd=1))))
+def test_background_beside_data_with_objects_is_no_error(root, tmp_path, change):
+    other = shutil.copytree(root, tmp_path / 'other')
+    rewrite(root, change)
+    members = [coco(part, filter_cfg=dict(filter_empty_gt=False)) for part in (root, other)]
+    cfg = dict(train_dataloader=dict(dataset=dict(type='ConcatDataset', datasets=members)))
+    assert not [report.errors for report in check_data_sets(cfg).values() if 'objects-unused' in kinds_of(report)]
+    del cfg['train_dataloader']['dataset']['datasets'][1]
+    assert 'objects-unused' in kinds_of(next(iter(check_data_sets(cfg).values())))
 
 
 def test_few_left_out_are_no_finding_and_small_images_are_counted(root):

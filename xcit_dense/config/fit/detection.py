@@ -59,12 +59,14 @@ def look_at_objects(cfg, objects, facts, warnings):
     for key, kept in _objects_kept(cfg.model).items():
         # one object has several proposals
         need, what = (2 * most, 'proposals') if 'rpn' in key else (most, 'detections')
-        few, wanted = {key: kept, **queries}, rounded(1.5 * need, 50)
+        few, wanted = {key: kept, **queries}, min(rounded(1.5 * need, 50), _most_queries(cfg, objects))
         if min(few.values()) < need:
             options = ' '.join(f'{name}={wanted}' for name, now in few.items() if now < wanted)
             key = min(few, key=few.get)
             warnings.append(f'99% of the images have up to {counted(most, "objects")}, which need {need} {what}, but '
-                            f'{key} = {few[key]}: use --cfg-options {options}')
+                            f'{key} = {few[key]}: use ' + ' or '.join(
+                                [f'--cfg-options {options}'] * bool(options) + [
+                                    f'larger images: the smallest has tokens for {wanted} queries'] * (wanted < need)))
     if _counts_hundred(cfg) and most > _HUNDRED:
         warnings.append(f'images have up to {most} objects, but COCO\'s mAP counts only the {_HUNDRED} best of an '
                         'image, so it cannot reach 1; mAP_50 and the others count 1000')
@@ -86,6 +88,16 @@ def _queries_of(model) -> dict:
     """Return the number of queries, each of which finds one object at most, by its key; empty without queries."""
     return {f'model.{key}': number for key in ('num_queries', 'panoptic_head.num_queries', 'rpn_head.num_proposals')
             if isinstance(number := at(model, key), int)}
+
+
+def _most_queries(cfg, objects):
+    """Return how many queries a detector can choose from the tokens of the smallest image, of which it takes half at
+    most; infinity where it chooses none."""
+    step, strides = resize_of(cfg), at(cfg, 'model.backbone.out_strides') or [patch_of(cfg) or 16]
+    if not cfg.model.get('as_two_stage') or step is None:
+        return float('inf')
+    sizes = objects.images[:, :2] * zooms(step, objects.images[:, :2])
+    return int(sizes.prod(1).min() / min(strides)**2 / 2)
 
 
 def _counts_hundred(cfg) -> bool:
@@ -154,9 +166,10 @@ def _numbers(cfg, objects, given):
     most, usual = objects.most(100), objects.most(50)
     limits, queries = _objects_kept(cfg.model), _queries_of(cfg.model)
     wanted = {key: rounded((3 if 'rpn' in key else 1.3) * most, 50) for key in (*limits, *queries)}
+    wanted |= {key: max(min(wanted[key], _most_queries(cfg, objects)), now) for key, now in queries.items()}
     # weights to start from have their number of queries
     values = {} if cfg.get('init_from') or cfg.get('load_from') else {
-        key: wanted[key] for key, now in queries.items() if now < most and not concerns(key, given)}
+        key: wanted[key] for key, now in queries.items() if now < min(most, wanted[key]) and not concerns(key, given)}
     found = min({**queries, **values}.values(), default=float('inf'))
     for key, now in limits.items():
         wanted[key] = min(wanted[key], found)

@@ -97,8 +97,19 @@ def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
         for key, metric in evaluators(cfg, [name.partition('.')[0] for name in names.split(', ')]):
             if report.judged == 0 and type_name(metric.get('type')) == 'CocoMetric' and not metric.get('format_only'):
                 report.findings.append(Finding('nothing-judged', str(report.source), value=key))
+    _add_unused([report for names, report in reports.items() if names.startswith(LOADERS[0])])
     add_shared({names: report for names, report in reports.items() if not parts & set(names.split(', '))}, use_cache)
     return reports
+
+
+def _add_unused(trained):
+    """Where no data set of a training has an object that is used, make what each loses an error."""
+    for report in trained if not any(report.judged != 0 for report in trained) else ():
+        lost = [finding for finding in report.findings if finding.kind == 'objects-lost']
+        if lost or not report.counts['annotations']:
+            words = f'training ignores {lost[0].value}' if lost else 'it has no objects'
+            report.findings = [finding for finding in report.findings if finding not in lost]
+            report.findings.append(Finding('objects-unused', str(report.source), value=words))
 
 
 def check_before_training(cfg, on_findings: str = 'stop'):

@@ -61,8 +61,10 @@ def check_coco_set(dataset, wanted, use_cache: bool) -> Report:
                 of_files.append((file, check.findings[-1]))
     captions = choose_samples(of_files, [])
     samples = {os.path.join(folder, sample['file']): sample for sample in found['samples']}
-    return Report(path, check.findings, found['counts'], found['categories'], judged=found.get('used'), left_out=[
-        counted(number, why) for why, number in left_out.items() if number], samples=[
+    is_whole = dataset.get('indices') is None  # otherwise it is not known which objects are used
+    return Report(path, check.findings, found['counts'], found['categories'], judged=found.get('used') if is_whole else
+                  None, left_out=[counted(number, why) for why, number in left_out.items() if number] if is_whole else
+                  None, samples=[
         dict(file=file, captions=[*captions.get(file, ()), *samples.get(file, {}).get('captions', ())],
              annotations=samples.get(file, {}).get('annotations', ())) for file in {**captions, **samples}])
 
@@ -201,10 +203,10 @@ class _Check:
             left[:] = False
         used = int(left.sum())
         lost = sum(unused.values()) - unused.get(_OTHER_CLASSES, 0) - unused.get(_NO_SIZE, 0)
-        if not self.tested and (lost > _FEW * total or not used and (lost or not total)):
-            words = ', '.join(f'{number:,} {why}' for why, number in unused.items()) or 'there is none'
+        if not self.tested and lost > _FEW * total:
+            words = ', '.join(f'{number:,} {why}' for why, number in unused.items())
             advice = [text for why, text in _ADVICE.items() if any(key.startswith(why) for key in unused)]
-            self.findings.append(Finding('objects-lost' if used else 'objects-unused', self.path, value='. '.join(
+            self.findings.append(Finding('objects-lost', self.path, value='. '.join(
                 [f'{total - used:,} of {counted(total, "objects")}: {words}', *advice])))
         return used, unused
 
@@ -221,7 +223,8 @@ class _Check:
             absurd = np.isinf(boxes).any(1) | (np.abs(boxes) > FAR * sizes.max(1, keepdims=True)).any(1)
             sticks_out = ((low < -_ROUNDING) | (self.high > sizes + _ROUNDING)).any(1)
             corners = ((boxes[:, 2:] > low) & (boxes[:, 2:] <= sizes + _ROUNDING)).all(1)[self.used]
-        if len(corners) >= _SURE and corners.all() and sticks_out[self.used].mean() > 2 * _FEW:
+            far_out = (self.high > 1.1 * sizes).any(1)[self.used]
+        if len(corners) >= _SURE and corners.all() and far_out.mean() > 2 * _FEW:
             self.findings.append(Finding('box-corners', self.path, value=counted(len(corners), 'boxes')))
         for kind, wrong in (('box-ignored', ignored), ('box-absurd', absurd & ~ignored),
                             ('box-sticks-out', sticks_out & ~absurd & ~ignored)):

@@ -61,7 +61,7 @@ KINDS = {kind: Kind(*how, text) for how, texts in {
         'category-id-twice': 'has the same id as another category; its name is {value}',
         'category-name-twice': 'has the name {value}, as another category does',
         'no-images': 'has no images: {value}',
-        'objects-unused': 'has nothing to learn from. Training ignores {value}',
+        'objects-unused': 'has nothing to learn from: {value}',
         'box-corners': 'has boxes of two corners: all {value} are in their images as x1, y1, x2, y2, and many are not '
             'as x, y, width, height, which COCO means. Write width and height instead of the second corner',
         'nothing-judged': 'has no object that {value} evaluates, so each validation would be -1 or 0. Objects that '

@@ -209,7 +209,8 @@ class _Check(ImageCheck):
         own = None if self.dataset.get('metainfo') else self.dataset.own_classes
         if own and 0 < 2 * (count := highest + 1 - self.maps.first) <= len(own):
             first = f'labels of only the first {count} of the {len(own)} classes of {type_name(self.dataset["type"])}'
-            if 4 * count <= len(own) and self.trained and not names_path_of(self.dataset).exists():
+            all_used = set(used) >= {*range(self.maps.first, highest + 1)}  # a few images of the benchmark leave gaps
+            if 4 * count <= len(own) and all_used and self.trained and not names_path_of(self.dataset).exists():
                 self.add('class-missing', self.source, value=f'most of what the config learns: it has {first}'
                          + ', while label 0 is ignored' * self.maps.first)
             else:
