@@ -180,6 +180,12 @@ class _View:
         ratio = _extent(pair) / _extent(self._before)
         return type(pair)(max(round(side * ratio), 1) for side in self._after)
 
+    def padded(self, pair):
+        """Return the new width and height that images are padded to: of crops, where only short sides are limited."""
+        if pair[0] == pair[1] and max(self._before) > _ELONGATED * min(self._before):
+            return self.crop(pair)[::-1]
+        return self.canvas(pair)
+
     def crop(self, sides):
         """Return the new height and width of a crop, or the new side."""
         pair, short = isinstance(sides, (list, tuple)) and len(sides) == 2, min(self._before)
@@ -223,7 +229,7 @@ def _converted(node, view):
         if key in _BOXES:
             changed[key] = _boxes(value, view)
         elif (kind, key) == ('Pad', 'size'):  # width and height; in other steps it is height and width
-            changed[key] = view.canvas(value) if _is_box(value) else value
+            changed[key] = view.padded(value) if _is_box(value) else value
         elif (kind, key) == ('RandomAffine', 'border'):  # what it cuts off a mosaic on each side
             changed[key] = type(value)(-(side // 2) for side in view.canvas([-2 * side for side in value]))
         else:

@@ -234,6 +234,12 @@ def test_queries_are_as_many_as_the_objects_and_detections_not_more(tmp_path):
     fit(cfg)
     assert cfg.model.num_queries == 24 * 6 / 2  # it chooses them from tokens
     assert 'use larger images: the smallest has tokens for 72 queries' in str(look(cfg).warnings)
+    cfg = config_for(root, 'dino_xcit_n12_p16_small', model__num_queries=900, model__test_cfg__max_per_img=901)
+    warnings = str(look(cfg).warnings)
+    assert 'num_queries = 900, but the smallest image has only 144 tokens' in warnings
+    assert 'max_per_img = 901, but the queries find at most 900 objects' in warnings
+    fit(cfg)
+    assert cfg.model.num_queries == cfg.model.test_cfg.max_per_img == 72 and '= 900' not in str(look(cfg).warnings)
 
 
 def test_repeated_data_has_longer_epochs_and_accumulated_batches_more_objects(boxes):

@@ -55,11 +55,12 @@ def look_at_objects(cfg, objects, facts, warnings):
             warnings.append(f'the median object has {median:.2g} pixels after resizing, {median / patch:.2g} tokens of '
                             f'{patch} pixels: {larger(step, objects, SMALL * patch / median)}')
         _look_at_anchors(anchors_of(cfg), boxes, facts, warnings)
-    most, queries = objects.most(99), _queries_of(cfg.model)
+    most, queries, most_queries = objects.most(99), _queries_of(cfg.model), _most_queries(cfg, objects)
+    found = min(queries.values(), default=float('inf')) * len(objects.classes)
     for key, kept in _objects_kept(cfg.model).items():
         # one object has several proposals
         need, what = (2 * most, 'proposals') if 'rpn' in key else (most, 'detections')
-        few, wanted = {key: kept, **queries}, min(rounded(1.5 * need, 50), _most_queries(cfg, objects))
+        few, wanted = {key: kept, **queries}, min(rounded(1.5 * need, 50), most_queries)
         if min(few.values()) < need:
             options = ' '.join(f'{name}={wanted}' for name, now in few.items() if now < wanted)
             key = min(few, key=few.get)
@@ -67,6 +68,13 @@ def look_at_objects(cfg, objects, facts, warnings):
                             f'{key} = {few[key]}: use ' + ' or '.join(
                                 [f'--cfg-options {options}'] * bool(options) + [
                                     f'larger images: the smallest has tokens for {wanted} queries'] * (wanted < need)))
+        elif kept > found:
+            warnings.append(f'{key} = {kept}, but the queries find at most {found} objects (one for each query and '
+                            f'class), and mmdet fails on that: use --cfg-options {key}={found}')
+    for key, now in queries.items():
+        if now > 2 * most_queries:
+            warnings.append(f'{key} = {now}, but the smallest image has only {2 * most_queries} tokens in its largest '
+                            f'map, of which they are chosen: use larger images or --cfg-options {key}={most_queries}')
     if _counts_hundred(cfg) and most > _HUNDRED:
         warnings.append(f'images have up to {most} objects, but COCO\'s mAP counts only the {_HUNDRED} best of an '
                         'image, so it cannot reach 1; mAP_50 and the others count 1000')
@@ -166,10 +174,13 @@ def _numbers(cfg, objects, given):
     most, usual = objects.most(100), objects.most(50)
     limits, queries = _objects_kept(cfg.model), _queries_of(cfg.model)
     wanted = {key: rounded((3 if 'rpn' in key else 1.3) * most, 50) for key in (*limits, *queries)}
-    wanted |= {key: max(min(wanted[key], _most_queries(cfg, objects)), now) for key, now in queries.items()}
+    most_queries = _most_queries(cfg, objects)
+    wanted |= {key: most_queries if now > 2 * most_queries else max(min(wanted[key], most_queries), now)
+               for key, now in queries.items()}
     # weights to start from have their number of queries
     values = {} if cfg.get('init_from') or cfg.get('load_from') else {
-        key: wanted[key] for key, now in queries.items() if now < min(most, wanted[key]) and not concerns(key, given)}
+        key: wanted[key] for key, now in queries.items()
+        if (now < min(most, wanted[key]) or now > wanted[key]) and not concerns(key, given)}
     found = min({**queries, **values}.values(), default=float('inf'))
     for key, now in limits.items():
         wanted[key] = min(wanted[key], found)
