@@ -60,7 +60,7 @@ def test_a_test_without_a_coco_metric_has_no_report_but_a_word(metric, words, tm
 
 def test_a_model_that_predicts_nothing(tmp_path):
     done = run(tmp_path, found=[(), ()])
-    assert done.content is None and 'at least one prediction' in done.said[-1]
+    assert done.content is None and 'found no object in any image' in done.said[-1]
 
 
 @pytest.mark.parametrize('metrics, kinds', [

@@ -36,6 +36,11 @@ def listed(words, count: int = 5) -> str:
     return ', '.join(words[:count]) + (f' and {len(words) - count:,} more' if len(words) > count else '')
 
 
+def digits(value) -> str:
+    """Return a number with three digits, from 100 on without a fraction: ``0.417``, ``21,300``."""
+    return f'{value:.3g}' if abs(value) < 100 else f'{value:,.0f}'
+
+
 def counted(number, plural) -> str:
     """Return a number with its noun: ``1 image without annotations``, ``1,234 classes``."""
     word, *rest = plural.split(' ')

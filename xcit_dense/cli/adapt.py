@@ -7,7 +7,7 @@ import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
-from ..errors import OutputError
+from ..errors import DataError, OutputError
 from .common import Parser, run_tool
 
 
@@ -31,6 +31,8 @@ def _run(args):
     path = args.out and Path(args.out).expanduser()
     if path and os.path.lexists(path):
         raise OutputError(f'{path} already exists: give another name')
+    if args.data_root and not os.path.isdir(args.data_root):
+        raise DataError(f'there is no folder {args.data_root}: --data-root is that of your data')
     with redirect_stdout(sys.stderr):  # findings, as the config may be piped into a file
         text = adapt(args.config, args.arch, path) + 'classes_from_data = True\n' * (args.data_root is not None)
     if not path:

@@ -148,7 +148,7 @@ class _Stretch:
         return max(self._after // max(self._before // interval, 1), 1) if interval <= self._before else interval
 
     def _longest(self, end, unit):
-        """Return the latest end of a warm-up; one with a larger share of the original run keeps it, up to a half."""
+        """Return the latest end of a warm-up; one with a larger share of the original run keeps it, up to a quarter."""
         before, after = self._before, self._after
         if unit != self._unit:
             if unit == 'epochs' or not self._of_epoch:
@@ -156,7 +156,7 @@ class _Stretch:
             before, after = before * self._of_epoch, after * self._of_epoch
         if after >= before:
             return end
-        share = max(WARM_UP, min(end / before, 0.5))
+        share = max(WARM_UP, min(end / before, 0.25))
         return round(after * share)
 
     def _scheduler(self, part, ends):

@@ -210,14 +210,16 @@ def find_config(name) -> Path:
     if path.is_dir():
         raise ConfigError(f'{name} is a folder, but CONFIG is a file or a name. To continue the training of a work '
                           f'dir: train {next(path.glob("*.py"), "CONFIG")} --work-dir {name} --resume')
-    for package in ('mmdet', 'mmseg'):
+    for package in ('mmdet', 'mmseg') if path.parent == Path('.') else ():
         if stock := [f'{package}::{known}' for known in stock_configs(package)[1] if Path(known).stem == stem]:
             raise ConfigError(f'{name} is a config of {package}, without XCiT: `python -m xcit_dense adapt {stock[0]} '
                               '--out FILE` writes one that has it')
-    known = [p.stem for p in path.parent.glob('*.py')] + names + [  # or a work dir is meant
-        p.name for p in path.parent.glob('*') if p.is_dir() and path.parent != Path('.')]
-    raise ConfigError(f'there is no config {name}' + did_you_mean(
-        stem, known, 3, '; xcit_dense.list_models() lists the configs of this package'))
+    inside = '' if path.parent == Path('.') or '::' in str(name) else f'{path.parent}/'
+    known = [p.name.removesuffix('.py') for p in path.parent.glob('*') if p.suffix == '.py' or inside and p.is_dir()]
+    near = list(dict.fromkeys([inside + each for each in nearest(stem, known, 3)] + nearest(stem, names, 3)))[:3]
+    raise ConfigError(f'there is no config {"or work dir " * bool(inside)}{name}' + (
+        f'; did you mean {" or ".join(near)}?' if near else
+        '; xcit_dense.list_models() lists the configs of this package'))
 
 
 def find_stock_config(name) -> Path:

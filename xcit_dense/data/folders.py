@@ -58,8 +58,9 @@ def find_images(source, suffixes=IMAGE_SUFFIXES):
     if source.is_file():
         return source.parent, [source]
     if not source.is_dir():
-        hint = '. Download what is at an address, and record a camera' * bool(re.match(r'\d+$|\w\w+:/', str(source)))
-        raise DataError(f'there is no image or folder {source.absolute()}{hint}')
+        if re.match(r'\d+$|\w\w+:/', str(source)):
+            raise DataError(f'{source} is no file on this machine: download what is at an address, record a camera')
+        raise DataError(f'there is no image or folder {source.absolute()}')
     paths = [path for path in files_below(source) if path.suffix.lower() in suffixes]
     if not paths:
         raise DataError(f'there is no image in {source.absolute()}; looked for {", ".join(suffixes)}')

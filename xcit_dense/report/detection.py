@@ -55,6 +55,10 @@ class DetectionRecorder(Recorder):
             return None
         self._paths = {key: path for paths in every for key, path in paths.items() if path}
         watch = next((watch for watch in self._watches if watch.evaluated), None)
+        if watch is None and any({'bbox', 'segm'} & {*each.metric.metrics} and not each.metric.format_only
+                                 for each in self._watches):
+            self.warn('the model found no object in any image: train it longer')
+            return None
         if watch is None:
             self.warn('its figures are those of a CocoMetric with metric bbox or segm that evaluates at least one '
                       f'prediction, and the test has {listed(type(metric).__name__ for metric in self._all)} without '

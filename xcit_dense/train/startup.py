@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 from .. import __version__
 from .._utils.machine import describe_machine
 from .._utils.processes import is_first_process, run_on_first
-from .._utils.text import counted, first_line
+from .._utils.text import counted, digits, first_line
 from ..compat.internals import accumulated_steps
 from ..config.check import check_schedule
 from ..config.fit import Look, describe_fit, look
@@ -189,7 +189,7 @@ def _schedule(runner):
                                   f'{counted(len(loop.dataloader), "iterations")}, {loop.max_iters:,} in total')
     elif size := _batch_size(runner):
         times = loop.max_iters * size * runner.world_size / len(runner.train_dataloader.dataset)
-        length += f', {times:{".3g" if times < 100 else ",.0f"}} times the data'
+        length += f', {digits(times)} times the data'
     interval = getattr(loop, 'val_interval', None) if runner.val_loop is not None else None
     validation = interval and f'validation every {counted(interval, unit)}'.replace('every 1 ', 'every ')
     return '; '.join((length, ', '.join(type(each).__name__ for each in schedulers) or 'a constant learning rate',

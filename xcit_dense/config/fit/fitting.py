@@ -9,7 +9,7 @@ from numbers import Real
 
 from mmengine.config import Config
 
-from ..._utils.text import counted
+from ..._utils.text import counted, digits
 from ...data.datasets import LOADERS, datasets
 from ...errors import ConfigError, DataError
 from ...weights.contents import config_of_checkpoint
@@ -201,7 +201,7 @@ def fit_length(cfg, epoch_length: int, times: int = 1) -> dict:
     else:
         data = -(-epoch_length // times)
         length = min(max(now, _LEAST_PASSES * data), max(_MOST_PASSES * data, _ITERATIONS))
-        why = f'{length / data:.3g} passes over the data, before {now / data:.3g}'
+        why = f'{digits(length / data)} passes over the data, before {digits(now / data)}'
     if length != now:
         set_length(cfg, length, UNITS[key], epoch_length)
         whys.update({f'train_cfg.{key}': why, 'param_scheduler': 'stretched with the run'})
