@@ -64,13 +64,18 @@ class Recorder:
 
 
 class Chosen:
-    """Runs only the named tests, in the order of the names."""
+    """Runs only the named tests, in the order of the names, and writes into a file which of them fail."""
 
-    def __init__(self, names):
-        self.rank = {name: i for i, name in enumerate(names)}
+    def __init__(self, names, file):
+        self.rank, self.file, self.failed = {name: i for i, name in enumerate(names)}, file, {}
 
     def pytest_collection_modifyitems(self, items):
         items[:] = sorted((item for item in items if item.nodeid in self.rank), key=lambda item: self.rank[item.nodeid])
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            self.failed[report.nodeid] = None
+            self.file.write_text(json.dumps([*self.failed]))
 
 
 def make_map(folder, jobs):
@@ -109,9 +114,9 @@ def _make_part(folder, job, files):
     in_child(copy, run, folder / f'map{job}.log', 3600)
 
 
-def _run_pytest(copy, args, plugin):
+def _run_pytest(copy, args, plugin, options=('-x', )):
     import pytest
-    return pytest.main([*args, '-q', '-x', '-p', 'no:cacheprovider', f'--basetemp={copy}.tmp',
+    return pytest.main([*args, '-q', *options, '-p', 'no:cacheprovider', f'--basetemp={copy}.tmp',
                         '--rootdir', str(copy), '-c', str(copy / 'pyproject.toml')], plugins=[plugin])
 
 
@@ -203,21 +208,21 @@ def _kill(group):
         os.killpg(group, signal.SIGKILL)
 
 
-def work(job, folder, todo, done):
-    """Plant mutants until the queue is empty."""
+def work(job, folder, todo, done, whole):
+    """Plant mutants until the queue is empty; whole: run all of their tests, not only until one fails."""
     copy = copy_tree(folder / f'copy{job}')
-    log = folder / f'log{job}.txt'
+    log, failed = folder / f'log{job}.txt', folder / f'failed{job}.json'
 
     def run(tests, seconds):
         files = sorted({name.partition('::')[0] for name in tests})
-        code, seconds = in_child(copy, lambda: _run_pytest(copy, files, Chosen(tests)), log, seconds)
-        failed = [line.split(' - ')[0].partition(' ')[2] for line in log.read_text(errors='replace').splitlines()
-                  if line.startswith(('FAILED ', 'ERROR '))]
-        return code, seconds, next(iter(failed), '')
+        failed.write_text('[]')
+        code, seconds = in_child(copy, lambda: _run_pytest(copy, files, Chosen(tests, failed), [] if whole else ['-x']),
+                                 log, seconds)
+        return code, seconds, json.loads(failed.read_text())
 
     while (task := todo.get()) is not None:
         mutant, tests, expected = task
-        target, outcome, seconds, by = copy / mutant['file'], 'survived', 0., ''
+        target, outcome, seconds, by = copy / mutant['file'], 'survived', 0., []
         kept = target.read_text()
         if tests:
             _write(target, planted(target, mutant['number']))
@@ -227,7 +232,9 @@ def work(job, folder, todo, done):
             if code is None:
                 outcome = 'not in time'
             elif code == 1 and by:
-                outcome = 'caught' if run([by] if by in tests else tests, 300)[0] == 0 else 'test fails by itself'
+                again = run(by, 300)[2]
+                by = [name for name in by if name not in again]
+                outcome = 'caught' if by else 'test fails by itself'
             elif code:  # an import failed, or the process died
                 outcome = 'crashed' if run(tests[:1], 300)[0] == 0 else 'test fails by itself'
         _write(target, kept)
@@ -250,6 +257,8 @@ def main():
     parser.add_argument('--survivors', action='store_true', help='run only those that survived last time')
     parser.add_argument('--keep-map', action='store_true', help='use the map of tests and lines of the last run')
     parser.add_argument('--out', default='build/mutants', metavar='DIR', help='default: build/mutants')
+    parser.add_argument('--matrix', action='store_true', help='run all tests that reach a mistake, not only until one '
+                        'fails, and list those that are never the only one, or one of two, to catch one')
     args = parser.parse_args()
     os.environ['OMP_NUM_THREADS'] = '1'
     folder = Path(args.out).absolute()
@@ -269,17 +278,20 @@ def main():
     todo, done = context.Queue(), context.Queue()
     for mutant in [*drawn, *[None] * args.jobs]:
         todo.put(mutant and (mutant, *tests_of(mutant, reached, args.limit)))
-    workers = [context.Process(target=work, args=(job, folder, todo, done)) for job in range(args.jobs)]
+    workers = [context.Process(target=work, args=(job, folder, todo, done, args.matrix)) for job in range(args.jobs)]
     for worker in workers:
         worker.start()
     for number in range(1, len(drawn) + 1):
         result = done.get()
         before[result['name']] = result
         print(f'[{number}/{len(drawn)}] {result["outcome"]:<9} {result["seconds"]:5.1f} s {result["tests"]:>3} tests '
-              f'{result["file"]}:{result["line"]} {result["before"]!r}: {result["kind"]} {result["by"]}', flush=True)
+              f'{result["file"]}:{result["line"]} {result["before"]!r}: {result["kind"]} {" ".join(result["by"][:3])}',
+              flush=True)
     results = sorted(before.values(), key=lambda result: (result['file'], result['line'], result['number']))
     (folder / 'mutants.json').write_text(json.dumps(results, indent=1))
     print(report(results))
+    if args.matrix:
+        print(needless(results, reached['seconds']))
 
 
 def report(results):
@@ -303,6 +315,19 @@ def report(results):
     left = [f'{result["outcome"]}: {result["name"]}' for result in results
             if result['outcome'] in ('survived', 'test fails by itself') and result['name'] not in equivalent]
     return '\n'.join([*lines, '', *left])
+
+
+def needless(results, seconds):
+    """Return the tests that catch no mistake alone or with one other, by file, the dearest first."""
+    needed = {name for result in results for name in result['by'] if len(result['by']) < 3}
+    caught = Counter(name for result in results for name in result['by'])
+    groups = defaultdict(list)
+    for name in seconds:
+        groups[name.partition('[')[0]].append(name)
+    rows = sorted(((sum(map(seconds.get, names)), caught.total() and sum(caught[name] for name in names), group)
+                   for group, names in groups.items() if not needed & {*names}), reverse=True)
+    return '\n'.join(['', 'seconds, mistakes that it catches with two or more others, test:', *(
+        f'{cost:7.2f} {count:4} {group}' for cost, count, group in rows)])
 
 
 if __name__ == '__main__':
