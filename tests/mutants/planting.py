@@ -5,8 +5,8 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ('annotations', 'cli', 'compat', 'config', 'data', 'draw', 'export', 'models', 'predict', 'report', 'ssl', 'train',
-         'weights')
+ROOMS = ('annotations', 'cli', 'compat', 'config', 'data', 'draw', 'export', 'models', 'predict', 'report', 'ssl',
+         'train', 'weights')
 SWAPS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.And: ast.Or, ast.Or: ast.And,
