@@ -92,11 +92,12 @@ def with_neck(register):
     return load
 
 
-def test_what_users_own_classes_take_is_no_finding(with_neck):
+def test_what_users_own_classes_take_is_no_finding(with_neck, hints):
     cfg = with_neck()
     cfg.custom_hooks = [dict(type='OwnLoggerHook', intervals=3), dict(type='HidingHook', anything=1)]
     cfg.param_scheduler = [dict(type='LinearParamScheduler', param_name='eps', start_factor=0.5)]
     check_config(cfg)
+    assert not hints
 
 
 def test_findings_behind_users_own_classes(with_neck, mistakes):

@@ -36,7 +36,7 @@ def test_no_finding_in_any_config(name, hints):
     assert not hints
 
 
-def test_no_finding_in_what_users_write(own):
+def test_no_finding_in_what_users_write(own, hints):
     check_config(load_config(own("""
 from math import sqrt
 my_note = 'a helper that nothing uses'
@@ -69,6 +69,7 @@ val_evaluator = [dict(type='CocoMetric', ann_file='a.json', metric='bbox'),
                  dict(type='mmdet.DumpDetResults', out_file_path='x.pkl')]
 train_cfg = dict(_delete_=True, by_epoch=True, max_epochs=3, val_interval=1, dynamic_intervals=[(2, 1)])
 find_unused_parameters = True""")))
+    assert not hints
 
 
 #: Keys that configs may have; planted without their last letter.
