@@ -2,6 +2,8 @@
 import time
 
 import pytest
+from mmengine.hooks import Hook
+from mmengine.runner import Runner
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import assert_same_run, choose_minutes, make_config, terminate
@@ -77,6 +79,38 @@ def test_a_run_ends_within_its_last_epoch(seconds, iterations, epochs, end, demo
     for whole in (epochs, 7):
         set_length(cfg, whole, 'epochs')
         assert 'max_iters' not in cfg.train_cfg and cfg.param_scheduler[1].end == whole
+
+
+@pytest.mark.parametrize('start, validation, save, best, wanted', (
+    (4.5, 4., 1., 'auto', (46, 46)), (4.5, 4., 1., None, (47, 47)), (14.5, 1., 0., None, (38, 10)),
+    (14.5, 0., 1., 'auto', (38, 19)), (0.5, 0., 0., None, (56, 6))))
+def test_every_part_of_a_run_takes_its_time(start, validation, save, best, wanted, demo_data, tmp_path, monkeypatch):
+    """Of 60 seconds, 3 are gone; an iteration takes one. A best checkpoint is saved besides the last."""
+    monkeypatch.setattr(minutes, '_costs', lambda *_: minutes._Costs(start, 1., validation, save, 1))
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
+    cfg.train_cfg.update(max_iters=1000, val_interval=100)
+    cfg.default_hooks.checkpoint.save_best = best
+    minutes.set_minutes(cfg, 1, time.monotonic() - 3)
+    assert (cfg.train_cfg.max_iters, cfg.train_cfg.val_interval) == wanted
+
+
+def test_costs_are_measured_where_they_arise(demo_data, tmp_path, monkeypatch):
+    """The first iterations belong to the start; of a validation some batches are measured, and its metrics."""
+    waits = dict(before_run=0.5, after_train_iter=0.04, after_val_iter=0.2, before_save=0.25)
+    hook = type('Slow', (Hook, ), {name: lambda self, *_, wait=wait, **__: time.sleep(wait)
+                                   for name, wait in waits.items()})
+    hook.before_save_checkpoint = hook.before_save
+    monkeypatch.setattr(minutes, '_FEWEST', 3)
+    monkeypatch.setattr(minutes, '_BATCHES', 1)
+    cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
+    cfg.custom_hooks = [dict(type=hook, priority='VERY_LOW')]
+    cfg.val_dataloader.batch_size = 1
+    endless = minutes._endless(cfg, 'max_epochs', str(tmp_path))
+    start, iteration, validation, save, epoch = minutes._costs(endless, 0., 0.)
+    batches = len(Runner.build_dataloader(cfg.val_dataloader))
+    assert epoch == 3 and batches == 3
+    for seconds, least in ((start, 0.5), (iteration, 0.04), (validation, 0.2 * batches), (save, 0.25)):
+        assert least <= seconds < least + 2, least
 
 
 def test_what_the_user_gives_stays(demo_data, tmp_path, monkeypatch):
