@@ -10,6 +10,7 @@ import torch
 from filelock import FileLock
 from safetensors.torch import load_file
 
+from helpers import suite
 from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.suite import pytest_addoption, pytest_collection_modifyitems, pytest_runtest_call  # noqa: F401
 from helpers.tools import as_in_a_process_of_its_own, run_tool, without_waiting
@@ -26,6 +27,7 @@ def _cache(tmp_path_factory):
 
 def pytest_configure(config):
     """Share the cores between the processes that run the tests (pytest -n 2)."""
+    suite.pytest_configure(config)
     workers = int(os.environ.get('PYTEST_XDIST_WORKER_COUNT', 1))
     torch.set_num_threads(max(torch.get_num_threads() // workers, 1))
     # runs with different numbers of threads differ in the last bits, also those that a test starts as processes

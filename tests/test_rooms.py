@@ -108,6 +108,11 @@ def test_tests_mirror_the_rooms_and_stay_small():
     assert folders == rooms | {'benchmark', 'docs', 'gpu'}
     longer = {path.name: count for path, count in lines_of(tests.rglob('*.py')).items() if count > 400}
     assert not longer, 'no file of tests has more than 400 lines'
+    whole = sum(lines_of(tests.rglob('*.py')).values())
+    budget = re.search(r'at most ([\d,]+) lines', (tests / 'README.md').read_text())[1]
+    assert whole <= 1.15 * int(budget.replace(',', '')), (
+        f'{whole} lines of tests, and {budget} are wanted: `make mutants ARGS=--matrix` lists tests that catch nothing '
+        'which others do not')
 
 
 def test_private_names_of_mmengine_stand_in_one_file():

@@ -46,6 +46,7 @@ def suite(tmp_path):
         (tmp_path / 'ran.txt').write_text('')
         done = subprocess.run([sys.executable, '-m', 'pytest', *options], cwd=tmp_path, env=environment(COLUMNS=200),
                               text=True, capture_output=True)
+        run.code = done.returncode
         ran = [line.rsplit(maxsplit=1) for line in (tmp_path / 'ran.txt').read_text().splitlines()]
         return done.stdout + done.stderr, dict(ran)
 
@@ -73,6 +74,15 @@ def test_processor_time_is_limited(suite, tmp_path):
     assert re.findall(r'FAILED test_busy.py::(\w+) - Failed: 0\.\d s of processor time, more than 0.3', said) == [
         'test_busy', 'test_its_child_is_busy']
     assert '22 passed' not in said and '21 passed' in said
+
+
+@pytest.mark.parametrize('options', ((), ('-n', '2')))
+def test_processor_time_of_all_tests_is_limited(suite, tmp_path, options):
+    (tmp_path / 'test_busy.py').write_text(BUSY)
+    for limit, words in (('0.01', 'are wanted. Make tests cheaper'), ('9999', '9999 are wanted\n')):
+        said, _ = suite('--all-at-most', limit, *options)
+        assert '23 passed' in said and words in said and suite.code == (limit == '0.01')
+        assert float(re.search(r'([\d.]+) s of processor time', said)[1]) >= 1
 
 
 def test_a_file_is_run_by_one_process(suite):

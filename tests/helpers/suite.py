@@ -1,15 +1,23 @@
-"""How the tests are run: long files first, one part of them if asked for, and with a limit for the processor time."""
+"""How the tests are run: long files first, one part of them if asked for, and with limits for the processor time."""
 import argparse
 import os
+import time
 from itertools import filterfalse
 from zlib import crc32
 
 import pytest
+import torch
+
+#: Float32 multiply-adds a second, on all cores, of the processor that limits for all tests are meant for; and by how
+#: much these may be exceeded, as processors differ in more than that.
+_RATE, _SLACK = 110e9, 1.15
 
 
 def pytest_addoption(parser):
     parser.addoption('--part', type=_part, metavar='K/N', help='run only part K of N parts of the tests, as in 2/3')
     parser.addoption('--at-most', type=float, metavar='SECONDS', help='fail a test that needs more processor time')
+    parser.addoption('--all-at-most', type=float, metavar='SECONDS', help='fail if all tests together need over 15 '
+                     'percent more processor time, on a processor of 110 G float32 multiply-adds a second')
 
 
 def _part(text):
@@ -44,3 +52,47 @@ def pytest_runtest_call(item):
     if limit is not None and seconds > limit:
         pytest.fail(f'{seconds:.1f} s of processor time, more than {limit:g}: make the test cheaper or mark it slow')
     return result
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(_ProcessorTime(config))
+
+
+class _ProcessorTime:
+    """Adds up the processor time of all processes, and fails the run if it is beyond the limit."""
+
+    def __init__(self, config):
+        self._config, self._of_others, self._said = config, 0., ''
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node):
+        """Add that of a process of pytest-xdist."""
+        self._of_others += getattr(node, 'workeroutput', {}).get('processor_seconds', 0.)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session):
+        limit, spent = self._config.option.all_at_most, os.times()
+        if hasattr(self._config, 'workeroutput'):
+            self._config.workeroutput['processor_seconds'] = sum(spent[:4])
+        elif limit:
+            seconds, rate = self._of_others + sum(spent[:2] if self._of_others else spent[:4]), _rate()
+            scaled = seconds * rate / _RATE
+            self._said = (f'{seconds:.0f} s of processor time at {rate / 1e9:.0f} G multiply-adds a second are '
+                          f'{scaled:.0f} s at {_RATE / 1e9:.0f} G, and {limit:g} are wanted')
+            if scaled > _SLACK * limit:
+                self._said += ('. Make tests cheaper (--durations=40 lists the longest): share what is trained, use '
+                               'smaller data, or mark them slow')
+                session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter):
+        if self._said:
+            terminalreporter.write_line(self._said)
+
+
+def _rate():
+    matrix, seconds = torch.randn(1536, 1536), []
+    for _ in range(5):
+        start = time.perf_counter()
+        matrix @ matrix
+        seconds.append(time.perf_counter() - start)
+    return len(matrix)**3 / min(seconds)
