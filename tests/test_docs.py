@@ -5,9 +5,9 @@ from functools import reduce
 
 import pytest
 import torch
+from docs.pages import PAGES
 
 from helpers.models import TINY, build, randomise, relative_error
-from helpers.pages import PAGES
 from helpers.paths import ROOT
 
 

@@ -8,11 +8,11 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+from docs.pages import PAGES
 from PIL import Image
 from test_rooms import FLOORS
 
 import xcit_dense
-from helpers.pages import PAGES
 from helpers.paths import ROOT
 from xcit_dense import predict, runtime, weights
 from xcit_dense.cli import tool_names

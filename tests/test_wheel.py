@@ -78,7 +78,7 @@ def test_wheel_holds_every_module_names_of_imagenet_and_the_page_of_the_report(i
     assert {path for path in packed if '.mim' not in path.parts} == {
         path.relative_to(ROOT) for path in (ROOT / 'xcit_dense').rglob('*.py')}
     code = (f'import sys; sys.path.append({str(ROOT / "tests")!r})\n'
-            'from helpers.contents import make_content\n'
+            'from report.contents import make_content\n'
             'from xcit_dense.data.class_folders import imagenet_classes\n'
             'from xcit_dense.report import page\n'
             'page.write_page("report.html", make_content()); print(len(imagenet_classes()), page.__file__)')

@@ -2,11 +2,11 @@
 import shutil
 
 import pytest
+from annotations import exports, exports_segmentation
+from annotations.placing import detector, numbers, placed, read
 from mmengine.config import Config
 
-from helpers import exports, exports_segmentation
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
-from helpers.placing import detector, numbers, placed, read
 from xcit_dense.annotations.coco import by_part
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.options import set_data_root

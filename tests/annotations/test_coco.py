@@ -3,10 +3,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from annotations import exports
+from annotations.placing import detector, files_in, numbers, placed, read
 
-from helpers import exports
 from helpers.faulty_data import fields, rewrite
-from helpers.placing import detector, files_in, numbers, placed, read
 from xcit_dense.annotations.coco import without_parents
 from xcit_dense.annotations.types import DataOptions, Part
 from xcit_dense.data.check import check_data_set, check_data_sets

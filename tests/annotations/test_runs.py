@@ -4,8 +4,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from annotations import exports
 
-from helpers import exports
 from helpers.paths import ROOT, TINY_CONFIG
 from helpers.runs import At, assert_same_run, die, train
 from helpers.tools import run_tool

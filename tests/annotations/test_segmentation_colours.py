@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from annotations import exports_segmentation as exports
+from annotations.placing import files_in, segmentor
 from PIL import Image
 
-from helpers import exports_segmentation as exports
 from helpers.paths import TINY_SEG_CONFIG
-from helpers.placing import files_in, segmentor
 from xcit_dense._utils.files import RECORD
 from xcit_dense.annotations import DataOptions
 from xcit_dense.annotations.conversion import names_beside, read_palette

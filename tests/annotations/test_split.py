@@ -5,10 +5,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from annotations import exports, exports_segmentation
+from annotations.placing import files_in, placed, read, train_data
 
-from helpers import exports, exports_segmentation
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
-from helpers.placing import files_in, placed, read, train_data
 from xcit_dense._utils.files import RECORD
 from xcit_dense.annotations import derived, detection_formats
 from xcit_dense.annotations.derived import Made

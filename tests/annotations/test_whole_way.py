@@ -5,8 +5,8 @@ The measured results are in docs/own_data.md.
 import json
 
 import pytest
+from annotations import exports, exports_segmentation
 
-from helpers import exports, exports_segmentation
 from helpers.tools import run_process
 
 pytestmark = pytest.mark.slow

@@ -6,10 +6,10 @@ import cv2
 import numpy as np
 import pytest
 import yaml
+from annotations import exports
+from annotations.placing import detector, numbers, placed
 from PIL import Image
 
-from helpers import exports
-from helpers.placing import detector, numbers, placed
 from xcit_dense.annotations.yolo import read_yolo
 from xcit_dense.data.check import check_data_sets
 from xcit_dense.errors import DataError

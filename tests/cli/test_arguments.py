@@ -1,8 +1,8 @@
 """What each tool reads from its command line: alone, with every option, and what it does not take."""
 
 import pytest
+from docs.documented import parse
 
-from helpers.documented import parse
 from xcit_dense.cli import tool_names
 
 #: Tool: the least that it takes, and what it reads from that but None, False, 0 and empty lists.

@@ -3,8 +3,8 @@ import signal
 from argparse import Namespace
 
 import pytest
+from docs.documented import module_of
 
-from helpers.documented import module_of
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense import errors

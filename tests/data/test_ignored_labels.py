@@ -1,9 +1,9 @@
 """Labels without a class: in the middle of the others or behind them, through data, loss, padding, metric and check."""
 import numpy as np
 import pytest
+from annotations import exports_segmentation as exports
 from mmengine.registry import DATASETS, init_default_scope
 
-from helpers import exports_segmentation as exports
 from helpers.paths import TINY_SEG_CONFIG
 from xcit_dense.annotations import DataOptions
 from xcit_dense.config.loading import load_config

@@ -1,7 +1,6 @@
 """A folder for the commands and the Python of a page."""
 import pytest
-
-from helpers.stand_ins import Place
+from docs.stand_ins import Place
 
 
 @pytest.fixture

@@ -5,9 +5,8 @@ What runs for more than about a second is slow.
 from contextlib import suppress
 
 import pytest
-
-from helpers.documented import NotClaimed, check_names, parse, read_command
-from helpers.pages import PAGES, commands, fences, name_of
+from docs.documented import NotClaimed, check_names, parse, read_command
+from docs.pages import PAGES, commands, fences, name_of
 
 #: Languages of fences, tested here, by test_python.py, and not at all (output, formulas, citations).
 LANGUAGES = {'bash', 'python', 'text', 'bibtex'}

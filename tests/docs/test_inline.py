@@ -3,10 +3,10 @@ import re
 from fnmatch import fnmatch
 
 import pytest
+from docs.documented import check_names, help_of, parse, program_of, read_command
+from docs.pages import PAGES, command_of, inline_code
 from torch.distributed.run import get_args_parser
 
-from helpers.documented import check_names, help_of, parse, program_of, read_command
-from helpers.pages import PAGES, command_of, inline_code
 from helpers.paths import ROOT
 from xcit_dense.cli import tool_names
 from xcit_dense.config.loading import list_models

@@ -8,10 +8,10 @@ from contextlib import suppress
 
 import pytest
 import torch
+from docs.pages import fences
 from torchvision.models.feature_extraction import create_feature_extractor
 
 from helpers.models import relative_error
-from helpers.pages import fences
 from helpers.paths import ROOT
 from xcit_dense.config.loading import list_models, load_config
 

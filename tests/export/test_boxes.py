@@ -1,9 +1,9 @@
 """Parts of exported detectors against those of mmdet and mmcv, to the bit."""
 import pytest
 import torch
+from export.exported_detectors import build, config_of
 from mmcv.ops import batched_nms
 
-from helpers.exported_detectors import build, config_of
 from xcit_dense.errors import ConfigError
 from xcit_dense.export.boxes import ANY, MISSING, Align, decode, suppress, suppress_groups, top
 from xcit_dense.export.detector import check_detector

@@ -5,8 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-
-from helpers.exported_detectors import (
+from export.exported_detectors import (
     BLANK,
     KINDS,
     Exported,
@@ -19,6 +18,7 @@ from helpers.exported_detectors import (
     run_graph,
     shift,
 )
+
 from xcit_dense.errors import ExportError
 from xcit_dense.export import finishing
 from xcit_dense.export.detector import DetectorGraph

@@ -4,16 +4,16 @@ import re
 import numpy as np
 import pytest
 import torch
+from export.exported import images, opened
+from export.exported_detectors import assert_same, eager, with_findings
+from export.exported_detectors import images as scenes
+from export.segmentors import check_labels, let_many_classes_win, predicted
 from mmdet.datasets import CocoDataset
 from mmengine.registry import MODELS, init_default_scope
 
 import xcit_dense
-from helpers.exported import images, opened
-from helpers.exported_detectors import assert_same, eager, with_findings
-from helpers.exported_detectors import images as scenes
 from helpers.models import randomise
 from helpers.recipes import DENSE, nano
-from helpers.segmentors import check_labels, let_many_classes_win, predicted
 from xcit_dense.config.loading import load_config
 
 #: Ends of names that say which data and which schedule: they change nothing of the model but the number of classes.

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from export.exported_detectors import build, config_of
 from mmengine.config import Config
 
 import xcit_dense
-from helpers.exported_detectors import build, config_of
 from helpers.models import randomise
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.tools import run_tool

@@ -9,7 +9,7 @@ from gpu import measuring, operators, plots, test_kernels, test_right, test_step
 from gpu.checking import Check, beside, within, worst
 from gpu.conftest import STAGES
 from gpu.operators import CONVOLUTIONS, FUSED, GROUPS, OTHER, PRODUCTS
-from helpers.running import run_checks
+from gpu.running import run_checks
 from xcit_dense import XCiT
 from xcit_dense.models import fusing
 from xcit_dense.models.drop_path import DropPath

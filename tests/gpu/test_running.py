@@ -7,9 +7,9 @@ import pytest
 
 from gpu.checking import Check
 from gpu.page import NOT_RUN, Results
+from gpu.running import run_checks
 from gpu.tools import MARGIN, ToolError, Tools, complaint
 from helpers.paths import ROOT
-from helpers.running import run_checks
 
 CHECKS = '''"""Ends of every kind."""
 import os, subprocess, sys, time

@@ -3,8 +3,8 @@ import copy
 
 import pytest
 import torch
+from models.forms import assert_close, papers_code
 
-from helpers.forms import assert_close, papers_code
 from helpers.models import TINY, build, build_golden, loss_of, randomise, relative_error
 from xcit_dense import XCiT, arch_names, set_fast
 from xcit_dense.models.positions import FourierPositions

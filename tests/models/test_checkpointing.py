@@ -4,9 +4,9 @@ import threading
 
 import pytest
 import torch
+from models.forms import assert_close
 from torch.utils.checkpoint import CheckpointError
 
-from helpers.forms import assert_close
 from helpers.models import build, loss_of, randomise
 from xcit_dense import set_fast
 from xcit_dense.models import fast

@@ -7,15 +7,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, DefaultScope
+from models.forms import assert_close, assert_gradients, assert_same
+from models.touches import Doubled, Marked, buffer_for_bias, hooks, method, of_class, replaced
 from safetensors.torch import load_file
 from torch import nn
 from torch.fx import symbolic_trace
 from torch.nn.utils import prune
 
-from helpers.forms import assert_close, assert_gradients, assert_same
 from helpers.models import randomise, relative_error, save
 from helpers.paths import ROOT
-from helpers.touches import Doubled, Marked, buffer_for_bias, hooks, method, of_class, replaced
 from xcit_dense import XCiT, XCiTClassifier, arch_names, attention_maps, get_arch, set_fast
 from xcit_dense.errors import ConfigError
 from xcit_dense.models.class_attention import ClassAttention

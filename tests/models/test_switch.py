@@ -3,6 +3,8 @@ from importlib.util import find_spec, module_from_spec
 
 import pytest
 import torch
+from models.forms import assert_close
+from models.touches import SIZES, make
 from torch import nn
 from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jvp, vmap
@@ -10,9 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import FlopCounterMode
 from torchvision.models.feature_extraction import create_feature_extractor
 
-from helpers.forms import assert_close
 from helpers.models import TINY, relative_error
-from helpers.touches import SIZES, make
 from xcit_dense import ReferenceXCiT, set_fast
 from xcit_dense.errors import SetupError
 from xcit_dense.models import fast

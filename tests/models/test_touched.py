@@ -9,12 +9,12 @@ from time import perf_counter
 
 import pytest
 import torch
+from models.forms import assert_close
+from models.touches import SIZES, TOUCHES, on_layer, touched
 from torch import nn
 from torch.nn.utils import parametrizations, prune
 
-from helpers.forms import assert_close
 from helpers.models import randomise, relative_error
-from helpers.touches import SIZES, TOUCHES, on_layer, touched
 from xcit_dense import XCABlock, XCiT, set_fast
 from xcit_dense.models import fast
 from xcit_dense.models.drop_path import DropPath

@@ -6,8 +6,8 @@ from itertools import cycle
 
 import pytest
 import torch
+from models.forms import CUTTINGS, assert_close, assert_same, choose_form, cut_as, papers_code
 
-from helpers.forms import CUTTINGS, assert_close, assert_same, choose_form, cut_as, papers_code
 from helpers.models import TINY, randomise, relative_error
 from xcit_dense import ReferenceXCiT, XCiT
 from xcit_dense.models import fast, reference

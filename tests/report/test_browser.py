@@ -2,9 +2,9 @@
 import json
 
 import pytest
+from report.browser import browser, look_at
+from report.contents import HOSTILE, make_content
 
-from helpers.browser import browser, look_at
-from helpers.contents import HOSTILE, make_content
 from helpers.paths import ROOT
 from xcit_dense._utils.text import printable
 from xcit_dense.report.page import write_page

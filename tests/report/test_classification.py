@@ -7,8 +7,8 @@ import torch
 from mmengine.config import Config
 from mmengine.structures import BaseDataElement
 from PIL import Image
+from report.tested import runner_of
 
-from helpers.tested import runner_of
 from helpers.tools import run_tool
 from xcit_dense.config import options
 from xcit_dense.errors import OutputError

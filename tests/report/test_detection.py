@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
+from report.detections import evaluated, many, metric_of, sample, write_truth
 
-from helpers.detections import evaluated, many, metric_of, sample, write_truth
 from xcit_dense.report.matching import IGNORED, NONE, Best, best_of, match
 
 pytest.importorskip('mmdet')

@@ -7,8 +7,7 @@ from mmengine.evaluator import BaseMetric
 from PIL import Image
 from pycocotools import mask as mask_api
 from pycocotools.cocoeval import COCOeval
-
-from helpers.detections import SIDE, evaluated, evaluated_in_parts, many, metric_of, sample, write_truth
+from report.detections import SIDE, evaluated, evaluated_in_parts, many, metric_of, sample, write_truth
 
 CocoMetric = pytest.importorskip('mmdet.evaluation').CocoMetric
 TRUTH = [(0, 10, 10, 30, 30)], [(1, 20, 20, 40, 40), (2, 60, 60, 20, 20)]

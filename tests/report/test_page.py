@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from report.contents import HOSTILE, make_content, pictures_of
 
-from helpers.contents import HOSTILE, make_content, pictures_of
 from xcit_dense.report.content import Column, Confusion, Row
 from xcit_dense.report.page import write_page
 

@@ -5,8 +5,8 @@ import subprocess
 import sys
 
 import pytest
+from report import large_tests
 
-from helpers import large_tests
 from helpers.tools import environment, python
 
 #: What the evaluation and the report of 5,000 images may take on two cores, beyond the prediction itself.
@@ -20,7 +20,7 @@ SECONDS, MIB = 600, 3584
     ('segmentation', large_tests.MAPS, large_tests.MAP_CLASSES)))
 def test_thousands_of_images(task, images, classes, tmp_path):
     """Measured, in seconds of one core with data and imports: detection 81 and 3.0 GiB, segmentation 48 and 1.0 GiB."""
-    run = subprocess.run([sys.executable, '-m', 'helpers.large_tests', task, tmp_path], capture_output=True, text=True,
+    run = subprocess.run([sys.executable, '-m', 'report.large_tests', task, tmp_path], capture_output=True, text=True,
                          env=environment())
     assert run.returncode == 0, run.stderr[-3000:]
     done, page = json.loads(run.stdout.splitlines()[-1]), (tmp_path / 'report/report.html').read_text()

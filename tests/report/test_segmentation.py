@@ -12,10 +12,10 @@ from mmseg.evaluation import IoUMetric
 from mmseg.evaluation.metrics import iou_metric
 from mmseg.structures import SegDataSample
 from PIL import Image
+from report.streets import CLASSES, make_streets
+from report.tested import runner_of
 
 from helpers.paths import TINY_SEG_CONFIG
-from helpers.streets import CLASSES, make_streets
-from helpers.tested import runner_of
 from helpers.tools import run_tool
 from xcit_dense.report.hooks import FILES
 from xcit_dense.report.segmentation import PixelCounts, SegmentationRecorder

@@ -2,9 +2,9 @@
 import pytest
 import torch
 from mmengine.registry import MODELS, init_default_scope
+from models.forms import assert_close
 from torch import nn
 
-from helpers.forms import assert_close
 from helpers.models import assert_equal, build, dense_state, official_state, prefixed, save
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.weight_files import classifier, rejects, values

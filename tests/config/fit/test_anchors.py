@@ -1,8 +1,8 @@
 """Anchors against cases computed by hand, and anchors that fit boxes."""
 import numpy as np
 import pytest
+from config.fit.boxes import RETINA, config_for, write_boxes
 
-from helpers.boxes import RETINA, config_for, write_boxes
 from xcit_dense.config.fit.detection import fit_anchors
 from xcit_dense.config.fit.geometry import anchors_of, are_poor, best_ious, resize_of, zooms
 

@@ -3,11 +3,11 @@ import json
 
 import pytest
 import torch
+from config.fit.boxes import SEG, band, config_for, write_boxes, write_maps
+from config.fit.nuclei import make_nuclei
 from mmengine.config import Config
 from mmseg.registry import MODELS
 
-from helpers.boxes import SEG, band, config_for, write_boxes, write_maps
-from helpers.nuclei import make_nuclei
 from helpers.paths import ROOT, SMALL_CONFIG
 from helpers.tools import run_process
 from xcit_dense.config.check.keys import value_at

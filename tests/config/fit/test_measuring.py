@@ -3,8 +3,8 @@ import json
 
 import numpy as np
 import pytest
+from config.fit.boxes import SEG, band, config_for, write_boxes, write_maps
 
-from helpers.boxes import SEG, band, config_for, write_boxes, write_maps
 from xcit_dense.config.fit import geometry
 from xcit_dense.config.fit.geometry import measure_objects
 from xcit_dense.config.fit.maps import measure_maps

@@ -3,9 +3,9 @@ import ast
 import re
 
 import pytest
+from config.fit.boxes import RETINA, SEG, band, config_for, write_boxes, write_maps
 from mmengine.config import Config
 
-from helpers.boxes import RETINA, SEG, band, config_for, write_boxes, write_maps
 from helpers.paths import ROOT, SMALL_CONFIG, TINY_CLS_CONFIG
 from xcit_dense.config.check import check_config
 from xcit_dense.config.fit import look

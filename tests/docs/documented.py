@@ -71,7 +71,7 @@ def read_command(words):
         return None, rest, OTHER_PROGRAMS[program]
     raise NotClaimed(f'{" ".join(words)}: no test runs {program!r}. If it is one of our tools, write it as python -m '
                      'xcit_dense TOOL; if it cannot be run here, give it a line with the reason in OTHER_PROGRAMS of '
-                     'tests/helpers/documented.py; if it is no command, write the fence as ```text')
+                     'tests/docs/documented.py; if it is no command, write the fence as ```text')
 
 
 def module_of(tool):

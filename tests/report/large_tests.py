@@ -1,7 +1,7 @@
 """Tests of thousands of images without a model: what evaluation and report need. Run in a process of its own:
 
-    python -m helpers.large_tests detection FOLDER
-    python -m helpers.large_tests segmentation FOLDER
+    python -m report.large_tests detection FOLDER
+    python -m report.large_tests segmentation FOLDER
 
 It generates data in FOLDER, prints seconds and memory as JSON in its last line, and leaves the report in FOLDER/report.
 """
@@ -14,9 +14,9 @@ import cv2
 import numpy as np
 import torch
 from mmengine.structures import PixelData
+from report.detections import many, metric_of, sample, write_truth
+from report.tested import runner_of
 
-from helpers.detections import many, metric_of, sample, write_truth
-from helpers.tested import runner_of
 from xcit_dense._utils.machine import own_peak_memory
 from xcit_dense.report.hooks import ReportHook
 

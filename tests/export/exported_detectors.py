@@ -4,12 +4,12 @@ import copy
 import numpy as np
 import onnx
 import torch
+from export.exported import IMAGES, export, opened
 from mmdet.models.roi_heads.mask_heads.fcn_mask_head import _do_paste_mask
 from mmdet.registry import MODELS
 from mmdet.structures import DetDataSample
 from mmengine.registry import init_default_scope
 
-from helpers.exported import IMAGES, export, opened
 from helpers.paths import ROOT
 from xcit_dense.config.loading import load_config
 from xcit_dense.export.boxes import TRANSLATIONS

@@ -7,8 +7,8 @@ import torch
 from mmengine.dist import get_rank, get_world_size
 from PIL import Image
 from pycocotools import mask as mask_api
+from report.tested import runner_of
 
-from helpers.tested import runner_of
 from xcit_dense.report.detection import DetectionRecorder
 
 SIDE = 100

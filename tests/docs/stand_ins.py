@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from annotations import exports, exports_segmentation
+from docs.documented import DROPPED
 from mmdet.datasets import CocoDataset
 
-from helpers import exports, exports_segmentation
-from helpers.documented import DROPPED
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.recipes import build, config_name, nano
 from helpers.tools import Done, run_tool
@@ -155,7 +155,7 @@ class Place:
         # it comes with a checkpoint of before: that of a fixture, whose config it is
         tiny = dict(detection=TINY_CONFIG, segmentation=TINY_SEG_CONFIG).get(task)
         if tiny is None:
-            raise NotImplementedError(f'tests/helpers/stand_ins.py has no trained {task} model for CONFIG CHECKPOINT')
+            raise NotImplementedError(f'tests/docs/stand_ins.py has no trained {task} model for CONFIG CHECKPOINT')
         if Path(name).suffix == '.py':  # mine.py
             self.path(name).write_text(f'_base_ = {str(tiny)!r}\n')
             return task, Path(name)
