@@ -18,8 +18,8 @@ CODE = inline_code()
 OTHERS = ('pip', 'make', 'python -m torch.distributed.run', 'ARGS=', 'tensorboard ')
 TOOLS = [*tool_names(), *(path.stem for path in (ROOT / 'tools').glob('*.py') if path.stem not in tool_names())]
 #: Options of others that a sentence names without the program: of torch's launcher and the tests.
-OF_OTHERS = {*re.findall(r'--[a-z][\w-]*', get_args_parser().format_help()), '--part', '--at-most', '--all-at-most', '--gpu-data',
-             '--minutes'}
+OF_OTHERS = {*re.findall(r'--[a-z][\w-]*', get_args_parser().format_help()), '--part', '--at-most',
+             '--all-at-most', '--gpu-data', '--minutes'}
 ENDS = 'coco', 'ade20k', 'custom', 'small', 'finetune', 'imagenet', 'imagenet_dist'
 
 
