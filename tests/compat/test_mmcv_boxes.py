@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 import torch
-from mmcv.ops import RoIAlign, bbox_overlaps, deform_roi_pool, nms, nms_match, roi_align, roi_pool, soft_nms
+from mmcv.ops import bbox_overlaps, border_align, deform_roi_pool, nms, nms_match, roi_align, roi_pool, soft_nms
 from mmcv.ops.info import get_compiler_version
 
 STAND_IN = 'torchvision' in get_compiler_version()
@@ -17,26 +17,27 @@ def iou(a, b, offset):
     return width * height / (sum(areas) - width * height)
 
 
-def plain_nms(boxes, scores, threshold, offset=0):
-    kept = []
-    for i in sorted(range(len(scores)), key=lambda i: (-scores[i], i)):
-        if all(iou(boxes[i], boxes[j], offset) <= threshold for j in kept):
-            kept.append(i)
-    return kept
-
-
 def random_boxes(count, size=60.):
     corner = torch.rand(count, 2) * size
     return torch.cat([corner, corner + 4 + torch.rand(count, 2) * size / 2], dim=1)
 
 
-@pytest.mark.parametrize('threshold', (0.3, 0.7))
-@pytest.mark.parametrize('offset', (0, 1))
+@pytest.mark.skipif(not STAND_IN, reason='mmcv with compiled ops is installed')
+def test_op_that_is_not_there_says_so_when_called():
+    with pytest.raises(NotImplementedError, match="not 'border_align_forward', which none.*pip install .*no-build-iso"):
+        border_align(torch.randn(1, 4, 8, 8), torch.zeros(1, 64, 4), 2)
+
+
+@pytest.mark.parametrize('threshold, offset', ((0.3, 0), (0.7, 1)))
 def test_nms_keeps_the_boxes_of_the_definition_in_order_of_score(threshold, offset):
     """Of equal scores the first goes first."""
     boxes, scores = random_boxes(120), (torch.rand(120) * 20).round() / 20
     dets, kept = nms(boxes, scores, iou_threshold=threshold, offset=offset)
-    assert kept.tolist() == plain_nms(boxes.tolist(), scores.tolist(), threshold, offset)
+    wanted = []
+    for i in sorted(range(120), key=lambda i: (-scores[i], i)):
+        if all(iou(boxes[i].tolist(), boxes[j].tolist(), offset) <= threshold for j in wanted):
+            wanted.append(i)
+    assert kept.tolist() == wanted
     assert len(kept) < 120 and torch.equal(dets, torch.cat([boxes[kept], scores[kept, None]], dim=1))
 
 
@@ -53,64 +54,13 @@ def test_nms_at_its_limits():
         assert nms(pair.half(), scores.half(), iou_threshold=0.3)[1].tolist() == [0]
 
 
-def plain_roi_align(features, rois, size, scale, ratio, aligned):
-    """RoIAlign as Mask R-CNN's paper and Detectron define it; differentiable."""
-
-    def interpolation(low, high, bins, length):
-        """Return the weight of each pixel of a side in each bin."""
-        extent = high - low if aligned else max(high - low, 1.)
-        count = ratio or math.ceil(extent / bins)
-        places = low + (torch.arange(bins * count).double() + 0.5) / count * extent / bins
-        inside = (places >= -1) & (places <= length)
-        distance = (places.clamp(0, length - 1)[:, None] - torch.arange(length)).abs()
-        return ((1 - distance).clamp(min=0) * inside[:, None]).view(bins, count, length).mean(1)
-
-    pooled = []
-    for image, *box in rois.tolist():
-        x1, y1, x2, y2 = (side * scale - aligned / 2 for side in box)
-        rows = interpolation(y1, y2, size[0], features.shape[2])
-        columns = interpolation(x1, x2, size[1], features.shape[3])
-        pooled.append(rows @ features[int(image)] @ columns.T)
-    return torch.stack(pooled)
-
-
 ROIS = torch.tensor([
     [0., 4., 6., 30., 27.],
-    [1., 0., 0., 47.9, 39.9],
-    [0., 11.3, 2.7, 12.1, 3.1],  # smaller than a cell
+    [1., 0., 0., 47.875, 39.875],
+    [0., 11.25, 2.75, 12.125, 3.125],  # smaller than a cell
     [1., -20., -13., 15., 11.],  # half outside
     [0., 100., 100., 140., 150.],  # wholly outside
     [1., 30., 20., 90., 80.]])
-
-
-@pytest.mark.parametrize('aligned', (True, False))
-@pytest.mark.parametrize('ratio', (0, 2))
-@pytest.mark.parametrize('size', ((3, 3), (2, 4)))
-def test_roi_align_forward_and_backward(aligned, ratio, size):
-    features = torch.randn(2, 3, 10, 12, requires_grad=True)
-    out = RoIAlign(size, spatial_scale=0.25, sampling_ratio=ratio, aligned=aligned)(features, ROIS)
-    double = features.detach().double().requires_grad_()
-    wanted = plain_roi_align(double, ROIS.double(), size, 0.25, ratio, aligned)
-    assert out.dtype == torch.float32 and out.shape == wanted.shape
-    torch.testing.assert_close(out.double(), wanted, rtol=1e-5, atol=1e-5)
-    weight = torch.randn(out.shape)
-    (out * weight).sum().backward()
-    (wanted * weight.double()).sum().backward()
-    torch.testing.assert_close(features.grad.double(), double.grad, rtol=1e-5, atol=1e-5)
-    assert out[4].abs().max() == 0
-
-
-def test_roi_align_of_no_boxes_and_of_half_types():
-    """Half types sum in float32."""
-    features, rois = torch.randn(1, 3, 64, 64, requires_grad=True), torch.tensor([[0., 3., 5., 201., 187.]])
-    out = RoIAlign(7)(features, torch.zeros(0, 5))
-    assert out.shape == (0, 3, 7, 7)
-    out.sum().backward()
-    assert features.grad.abs().max() == 0
-    if STAND_IN:
-        got = RoIAlign(7, 0.25)(features.half(), rois.half())
-        assert got.dtype == torch.float16
-        torch.testing.assert_close(got.float(), RoIAlign(7, 0.25)(features, rois), rtol=2e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize('method', ('naive', 'linear', 'gaussian'))
@@ -179,18 +129,26 @@ def samples(maps, roi, size, ratio, shift, least, moves=None):
         yield (i, j), torch.stack([at(maps[int(image)], *place) for place in places], 1)
 
 
-@pytest.mark.parametrize('ratio, aligned', ((-1, True), (2, False)))
-def test_roi_align_with_the_largest_sample(ratio, aligned):
+@pytest.mark.parametrize('mode', ('avg', 'max'))
+@pytest.mark.parametrize('ratio, aligned, size', ((0, True, (2, 4)), (2, False, (3, 2))))
+def test_roi_align_and_its_gradient(mode, ratio, aligned, size):
+    """The average of a bin's samples, or the largest of them."""
+    def pool(maps):
+        return roi_align(maps, ROIS.to(maps), size, 0.25, ratio, mode, aligned)
+
     maps = torch.randn(2, 3, 10, 12, dtype=torch.float64, requires_grad=True)
-    got = roi_align(maps, ROIS.double(), (2, 3), 0.25, ratio, 'max', aligned)
+    got = pool(maps)
     for index, roi in enumerate(ROIS.tolist()):
-        for (i, j), found in samples(maps.detach(), roi, (2, 3), ratio, aligned / 2, 1 - aligned):
-            torch.testing.assert_close(got[index, :, i, j], found.amax(1))
-    assert torch.autograd.gradcheck(
-        lambda one: roi_align(one, ROIS.double(), (2, 3), 0.25, ratio, 'max', aligned), (maps, ), fast_mode=True)
-    half = maps.detach().half().requires_grad_()
-    roi_align(half, ROIS.half(), (2, 3), 0.25, ratio, 'max', aligned).sum().backward()
-    assert half.grad.dtype == torch.float16 and half.grad.sum() > 0
+        for (i, j), found in samples(maps.detach(), roi, size, ratio, aligned / 2, 1 - aligned):
+            torch.testing.assert_close(got[index, :, i, j], found.mean(1) if mode == 'avg' else found.amax(1))
+    assert got[4].abs().max() == 0
+    assert torch.autograd.gradcheck(pool, (maps, ), fast_mode=True)
+    if STAND_IN:  # half types sum in float32
+        half = maps.detach().half().requires_grad_()
+        pooled = pool(half)
+        pooled.sum().backward()
+        assert pooled.dtype == half.grad.dtype == torch.float16 and half.grad.sum() > 0
+        torch.testing.assert_close(pooled.float(), pool(half.detach().float()), rtol=2e-3, atol=1e-3)
 
 
 def test_roi_pool_takes_the_largest_pixel():
@@ -224,7 +182,8 @@ def test_deformable_roi_pooling_moves_each_bin(ratio):
             one, ROIS.double(), move, (2, 3), 0.25, ratio, 0.1), inputs, fast_mode=True)
 
 
-@pytest.mark.parametrize('pool', (roi_pool, lambda maps, rois, size: deform_roi_pool(maps, rois, None, size)))
+@pytest.mark.parametrize('pool', (
+    roi_align, roi_pool, lambda maps, rois, size: deform_roi_pool(maps, rois, None, size)))
 def test_pooling_of_no_regions(pool):
     maps = torch.randn(2, 3, 10, 12, requires_grad=True)
     pooled = pool(maps, torch.zeros(0, 5), (2, 3))

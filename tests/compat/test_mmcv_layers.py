@@ -71,7 +71,7 @@ def plain_deform_conv(maps, offset, weight, mask, stride, padding, dilation, gro
     return output
 
 
-GEOMETRY = ((1, 1), (1, 1), (1, 1), 1, 1), ((2, 1), (2, 0), (1, 2), 2, 2)
+GEOMETRY = ((1, 1), (1, 1), (1, 1), 1, 1), ((2, 1), (2, 0), (1, 2), 2, 4)
 
 
 def convolution_inputs(stride, padding, dilation, groups, offset_groups, size=(5, 6)):
@@ -123,8 +123,7 @@ def test_offsets_of_a_larger_level_are_read_from_the_start_of_their_memory():
 
 
 def test_deformable_convolution_of_half_types():
-    maps, offset, mask, weight, bias = (one.detach() for one in convolution_inputs(*GEOMETRY[0]))
-    rounded = [one.bfloat16().requires_grad_() for one in (maps, offset, mask, weight, bias)]
+    rounded = [one.detach().bfloat16().requires_grad_() for one in convolution_inputs(*GEOMETRY[0])]
     got = modulated_deform_conv2d(*rounded, *GEOMETRY[0])
     wanted = modulated_deform_conv2d(*(one.detach().double() for one in rounded), *GEOMETRY[0])
     assert got.dtype == torch.bfloat16
@@ -134,10 +133,10 @@ def test_deformable_convolution_of_half_types():
 
 
 def test_masked_convolution_computes_the_chosen_pixels_only():
-    maps, weight, bias = torch.randn(1, 3, 6, 7), torch.randn(4, 3, 3, 3), torch.randn(4)
+    maps, weight, bias = torch.randn(1, 3, 6, 7), torch.randn(4, 3, 5, 3), torch.randn(4)
     mask = torch.rand(1, 6, 7) - 0.5
-    got = masked_conv2d(maps, mask, weight, bias, 1)
-    torch.testing.assert_close(got, F.conv2d(maps, weight, bias, padding=1) * (mask > 0))
+    got = masked_conv2d(maps, mask, weight, bias, (2, 1))
+    torch.testing.assert_close(got, F.conv2d(maps, weight, bias, padding=(2, 1)) * (mask > 0))
 
 
 @pytest.mark.parametrize('upsample', (carafe, carafe_naive))

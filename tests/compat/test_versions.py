@@ -78,7 +78,6 @@ def follow(command, packages):
 
 @pytest.mark.parametrize('packages, words, wanted', (
     (without(INSTALLED, 'mmcv-lite'), ('mmcv is not installed', ), INSTALLED),
-    (without(INSTALLED, 'mmdet'), ('mmdet is not installed', ), INSTALLED),
     (without(INSTALLED, 'mmsegmentation'), ('mmseg is not installed', ), {**INSTALLED, 'ftfy': '1.0', 'regex': '1.0'}),
     (without(INSTALLED, mmdet='2.28.2'), ('mmdet 2.28.2', '>=3.2,<4'), INSTALLED),
     (without(INSTALLED, torch='2.5.1'), ('torch 2.5.1', '>=2.6'), INSTALLED),
@@ -90,13 +89,11 @@ def follow(command, packages):
     (without(INSTALLED, 'mmengine', 'mmcv-lite', mmengine_lite='0.10.7'), ('mmcv is not installed', ), INSTALLED),
     # among forks, forks
     (without(FORKS, 'onedl-mmcv'), ('mmcv is not installed', ), FORKS),
-    (without(FORKS, 'onedl-mmengine'), ('mmengine is not installed', ), FORKS),
     (without(FORKS, 'onedl-mmsegmentation'), ('mmseg is not installed', ), FORKS),
     (without(FORKS, onedl_mmengine='0.10.7'), ('onedl-mmengine 0.10.7', '>=0.10.8,<1'), FORKS),
     (without(FORKS, 'onedl-mmdetection', mmdet='3.3.0'), ('mmdet 3.3.0', '<2.2', 'onedl-mmcv 2.3.6'), FORKS),
     # twice the same folder
     (without(INSTALLED, mmcv='2.1.0'), ('mmcv-lite 2.1.0', 'mmcv 2.1.0', 'together'), INSTALLED),
-    (without(INSTALLED, mmengine_lite='0.10.7'), ('mmengine 0.10.7', 'mmengine-lite 0.10.7', 'together'), INSTALLED),
     (without(FORKS, mmdet='3.3.0', onedl_mmcv='2.3.6'), ('mmdet 3.3.0', 'onedl-mmdetection 3.5.1', 'together'), FORKS),
     # a fork of mmcv brings its mmengine, and the original mmdet and mmseg reject it
     (without(INSTALLED, onedl_mmcv='2.3.6'), ('mmcv-lite 2.1.0', 'onedl-mmcv 2.3.6', 'together'), FORKS),
