@@ -31,11 +31,9 @@ def test_classes_are_matched_by_name(root):
         ": 'person', 'bicycle', 'car', 'motorcycle', 'airplane' and 75 more")
     order = check_data_set(coco(root, metainfo=dict(classes=('Disk', 'triangle', 'square', 'star', 'cross'))))
     assert "class 1 is 'square', not 'triangle'" in only(order, 'class-order')[0].sentence
-    for of_data in ('DISC', 'Disc', 'disC'):  # the nearest one is in other capitals
-        rewrite(root, fields('categories', 0, name=of_data))
-        for wanted in ('disc', 'DISc'):
-            error, = check_data_set(coco(root, metainfo=dict(classes=(wanted, *CLASSES[1:])))).errors
-            assert error.kind == 'class-missing' and error.value.endswith(f"{wanted!r} (it has {of_data!r})")
+    rewrite(root, fields('categories', 0, name='disC'))
+    error, = check_data_set(coco(root, metainfo=dict(classes=('DISc', *CLASSES[1:])))).errors
+    assert error.kind == 'class-missing' and error.value.endswith("'DISc' (it has 'disC')")  # only the case differs
 
 
 def test_classes_of_label_maps(root):
@@ -60,16 +58,15 @@ def test_config_without_prefixes_and_names(root):
     only(check_data_set(folders(root, type='CocoPanopticDataset', data_prefix=None)), 'not-checked')
 
 
-@pytest.mark.parametrize('harm', (lambda path: None, lambda path: path.mkdir(), lambda path: path.write_bytes(b'\xff')))
-def test_file_of_names_that_cannot_be_read(root, tmp_path, harm):
+def test_file_of_names_that_cannot_be_read(root, tmp_path):
     names = tmp_path / 'names.txt'
     names.write_text('\n'.join(CLASSES))
     dataset = coco(root, metainfo=dict(classes=str(names)))
     assert check_data_set(dataset).findings == []
-    names.unlink()
-    harm(names)
-    with pytest.raises(DataError, match=f'metainfo.classes .*{names}'):
-        check_data_set(dataset)
+    for harm in (names.unlink, lambda: names.write_bytes(b'\xff')):
+        harm()
+        with pytest.raises(DataError, match=f'metainfo.classes .*{names}'):
+            check_data_set(dataset)
 
 
 def test_heads_whose_classes_are_not_those_of_the_data(root):
@@ -175,17 +172,15 @@ def test_ids_are_no_places(root, ids):
     assert dataset.cat_ids == list(ids)
 
 
-@pytest.mark.parametrize('place', (0, 2, 4))
-def test_findings_name_records_by_their_ids(root, place):
+def test_findings_name_records_by_their_ids(root):
     """The row is the place in the file, the id what the file says; each finding has those of its own record."""
     content = renumbered(root, IDS['large'])
-    record = content['annotations'][place]
-    rewrite(root, lambda c: c['annotations'][place].update(category_id=5))
+    rewrite(root, lambda c: c['annotations'][4].update(category_id=5))
     finding, = only(check_data_set(coco(root)), 'unknown-category')
-    assert (finding.part, finding.row, finding.id, finding.value) == ('annotations', place, record['id'], '5')
-    rewrite(root, lambda c: c['images'][place].update(file_name='none.jpg'))
+    assert finding[2:] == ('annotations', 4, content['annotations'][4]['id'], '5')
+    rewrite(root, lambda c: c['images'][2].update(file_name='none.jpg'))
     finding = next(f for f in check_data_set(coco(root)).findings if f.kind == 'image-missing')
-    assert (finding.part, finding.row, finding.id) == ('images', place, content['images'][place]['id'])
+    assert finding[2:5] == ('images', 2, content['images'][2]['id'])
 
 
 def test_dropping_goes_by_place_and_takes_along_what_belongs_to_an_image(root, tmp_path):

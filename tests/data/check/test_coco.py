@@ -9,19 +9,7 @@ from mmengine.config import Config
 from PIL import Image
 from pycocotools import mask as mask_api
 
-from helpers.faulty_data import (
-    ANNOTATIONS,
-    INFINITE,
-    NAN,
-    append,
-    coco,
-    fields,
-    folders,
-    kinds_of,
-    only,
-    polygon,
-    rewrite,
-)
+from helpers.faulty_data import ANNOTATIONS, NAN, append, coco, fields, folders, kinds_of, only, polygon, rewrite
 from xcit_dense.data.check import check_data_set, check_data_sets
 from xcit_dense.data.check.coco_file import counts_in
 
@@ -58,13 +46,11 @@ def test_file_that_is_not_coco(root):
     assert 'annotations' in only(check_data_set(coco(root)), 'not-coco')[0].sentence
 
 
-def rle(counts, size=None):
+def rle(counts):
     def change(content):
-        image = content['images'][0]
-        height, width = size or (image['height'], image['width'])
-        total = image['height'] * image['width']
+        height, width = (content['images'][0][side] for side in ('height', 'width'))
         content['annotations'][0]['segmentation'] = dict(
-            size=[height, width], counts=counts(total) if callable(counts) else counts)
+            size=[height, width], counts=counts(height * width) if callable(counts) else counts)
     return change
 
 
@@ -78,7 +64,6 @@ FAULTS = (
     ('bad-record', lambda c: c['images'].append(None), 'images[6]'),
     ('bad-record', without('bbox'), "no 'bbox'"),
     ('bad-record', fields('annotations', 0, image_id=[1]), "'image_id'"),
-    ('bad-record', fields('annotations', 0, bbox=[1, 2, 3]), '[1, 2, 3]'),
     ('bad-record', fields('annotations', 0, bbox=[1, 2, 3, '4']), "[1, 2, 3, '4']"),
     ('bad-record', fields('categories', 0, name=3), "'name'"),
     ('category-id-twice', append('categories', name='other'), "'other'"),
@@ -92,32 +77,22 @@ FAULTS = (
     ('image-dimensions', fields('images', 0, width=-64), '-64 x '),
     ('image-dimensions', fields('images', 0, height=NAN), 'nan'),
     ('box-ignored', fields('annotations', 0, bbox=[NAN, 1, 5, 5]), '[nan, 1, 5, 5]'),
-    ('box-ignored', fields('annotations', 0, bbox=[1e300, 1, 5, 5]), '1e+300'),
     ('box-absurd', fields('annotations', 0, bbox=[0, 0, 1e6, 5]), '1e+06'),
     ('box-ignored', fields('annotations', 0, bbox=[70, 5, 4, 4]), '[70, 5, 4, 4] in an image of '),
     ('area-empty', fields('annotations', 0, area=0), 'area 0'),
     ('mask-missing', without('segmentation'), 'annotation 1 '),
     ('mask-missing', fields('annotations', 0, segmentation=[]), 'annotation 1 '),
     ('mask-malformed', fields('annotations', 0, segmentation='x'), "'x'"),
-    ('mask-malformed', fields('annotations', 0, segmentation=[3]), '3'),
     ('mask-malformed', polygon(1, 1, 5, 5, 1, 'x'), "'x'"),
     ('mask-malformed', polygon(1, 1, 5, 5, 1, 10**400), '[1, 1, 5, 5, 1, 1000'),
     ('rle-size', fields('annotations', 0, segmentation=dict(size='x', counts='x')), "'x', not "),
     ('mask-malformed', fields('annotations', 0, segmentation=dict(size=[4, 4])), 'size'),
     ('polygon-points', polygon(1, 1, 5, 5), '4 numbers'),
-    ('polygon-points', polygon(), '0 numbers'),
-    ('polygon-points', fields('annotations', 0, segmentation=[[1, 1, 5, 5, 1, 5], [1, 2, 3, 4]]), '4 numbers'),
     ('polygon-absurd', polygon(1, 1, 5, NAN, 1, 5), 'nan'),
-    ('polygon-absurd', polygon(1, 1, 5, -INFINITE, 1, 5), '-inf'),
-    ('polygon-absurd', polygon(1, 1, 5, 1e30, 1, 5), '1e+30'),
     ('polygon-absurd', polygon(1, 1, -2147483648, 5, 1, 5), '-2.14748e+09'),
     ('polygon-outside', polygon(-9, -9, -5, -5, -9, -5), 'x from -9 to -5'),
-    ('rle-size', rle(lambda total: [total], size=('4', None)), "['4', None], not "),
-    ('rle-counts', rle(lambda total: [total, 1]), 'the mask has'),
     ('rle-counts', rle(lambda total: [total + 5, -5]), '-5'),
-    ('rle-counts', rle([1, 'x']), "[1, 'x']"),
-    *(('rle-counts', rle(text), repr(text)[:6]) for text in ('11', '1P', '1é', '1 ', '', 'oooooooooooo1')),
-    ('image-missing', fields('images', 0, file_name='no.jpg'), 'no.jpg'),
+    *(('rle-counts', rle(bad), repr(bad)[:6]) for bad in ([1, 'x'], '11', '1P', '1é', '', 'oooooooooooo1')),
     ('image-missing', fields('images', 0, file_name='a\0b'), r'a\x00b'),
     ('image-missing', fields('images', 0, file_name='\ud800'), r'\ud800'),
     ('image-missing', fields('images', 0, file_name='\x1b[31m\n.jpg'), r'\x1b[31m\n.jpg'),  # acts on a terminal
@@ -146,8 +121,7 @@ def test_fault_of_an_annotation_file(root, kind, plant, words, monkeypatch):
 
 
 @pytest.mark.parametrize('polygons', (
-    [[1, 2, 3, 4]], [[1, 2, 3, 4], [1, 1, 9, 1, 9, 9]], [[]], [[], [1, 1, 9, 1, 9, 9]], [[1, 1, 9, 1, 9]],
-    [[1, 1, 9, 1, 9, 9, 3]], [[1, 1, 9, 1, 9, 9], [1, 2, 3, 4]]), ids=str)
+    [[1, 2, 3, 4]], [[], [1, 1, 9, 1, 9, 9]], [[1, 1, 9, 1, 9]], [[1, 1, 9, 1, 9, 9], [1, 2, 3, 4]]), ids=str)
 def test_short_polygons_are_no_error_where_the_framework_goes_on(root, polygons):
     rewrite(root, fields('annotations', 0, segmentation=polygons))
     # training leaves them out, and the object where none is left
@@ -168,13 +142,10 @@ def test_short_polygons_are_no_error_where_the_framework_goes_on(root, polygons)
 
 
 def test_many_faults_are_all_found(root):
-    places = range(0, 10_000, 1000)
-
-    def change(content):
-        wrong = {**dict.fromkeys(places), **{place + 1: [NAN] * 4 for place in places}}
-        one = content['annotations'][0]
-        content['annotations'] = [dict(one, id=i, bbox=wrong.get(i, one['bbox'])) for i in range(10_000)]
-    rewrite(root, change)
+    places = range(0, 1000, 100)
+    wrong = {**dict.fromkeys(places), **{place + 1: [NAN] * 4 for place in places}}
+    rewrite(root, lambda content: content.update(annotations=[
+        dict(one := content['annotations'][0], id=i, bbox=wrong.get(i, one['bbox'])) for i in range(1000)]))
     report = check_data_set(coco(root))
     assert [(f.kind, f.row) for f in sorted(report.findings, key=lambda f: f.row)] == [
         found for place in places for found in (('bad-record', place), ('box-ignored', place + 1))]

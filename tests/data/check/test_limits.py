@@ -75,7 +75,8 @@ MASKS = {
     'polygon-points': ([[1, 1, 5, 1, 5]], [[*TRIANGLE, 3]], [TRIANGLE, [1, 1, 5, 1, 5]]),
     'polygon-outside': ([[-9, 1, 0, 1, -5, 5]], [[1, -9, 5, 0, 5, -5]], [[40, 1, 45, 1, 45, 5]],
                         [[1, 30, 5, 35, 1, 35]], [[5, 32, 5, 38, 9, 35]]),  # inside 40, outside 30
-    'polygon-absurd': ([[1, 1, 400 + TINY, 1, 5, 5]], [[1, 1, 5, 400 + TINY, 5, 5]], [[-400 - TINY, 1, 5, 1, 5, 5]]),
+    'polygon-absurd': ([[1, 1, 400 + TINY, 1, 5, 5]], [[1, 1, 5, 400 + TINY, 5, 5]], [[-400 - TINY, 1, 5, 1, 5, 5]],
+                       [[1, -400 - TINY, 5, 1, 5, 5]]),
     'rle-counts': [dict(size=[30, 40], counts=run_lengths(more, coded)) for more in (1, -1) for coded in (False, True)],
     'rle-size': [dict(size=size, counts=run_lengths(0, coded)) for size in ([40, 30], [30, 41], [31, 40])
                  for coded in (False, True)]}

@@ -8,18 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from helpers.faulty_data import (
-    ANNOTATIONS,
-    INFINITE,
-    NAN,
-    coco,
-    fields,
-    folders,
-    image_and_map,
-    polygon,
-    rewrite,
-    save_map,
-)
+from helpers.faulty_data import ANNOTATIONS, INFINITE, coco, fields, folders, image_and_map, rewrite, save_map
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense._utils.files import RECORD
 from xcit_dense.config.loading import load_config
@@ -39,13 +28,7 @@ from xcit_dense.data.demo import CLASSES
 from xcit_dense.draw.classes import class_colours
 from xcit_dense.errors import ConfigError, DataError, OutputError
 
-#: Stops or spoils the training, and dropping the record fixes it.
-ERRORS_THAT_DROP = {
-    'bad-record', 'image-id-twice', 'annotation-id-twice', 'image-dimensions', 'box-absurd', 'mask-missing',
-    'mask-malformed', 'polygon-first', 'polygon-absurd', 'polygon-outside', 'rle-size', 'rle-counts', 'image-missing',
-    'image-unreadable', 'image-size', 'image-rotated', 'map-missing', 'map-shared', 'map-unreadable', 'map-mode',
-    'map-size', 'map-labels', 'list-line', 'list-label'}
-#: Stops or spoils the training, and dropping records does not fix it.
+#: Stops or spoils the training, whatever is dropped.
 ERRORS_THAT_STAY = {
     'not-there', 'not-coco', 'category-id-twice', 'category-name-twice', 'no-images', 'class-missing', 'class-order',
     'class-list', 'class-count', 'class-single', 'class-unread', 'class-hidden', 'class-numbers', 'evaluator-data',
@@ -59,8 +42,10 @@ WARNINGS_THAT_STAY = {
     'not-checked', 'box-sticks-out', 'polygon-points', 'image-left-out', 'map-ratio', 'class-unused', 'class-spare',
     'class-test', 'data-set-twice', 'files-left-out', 'image-depth', 'class-empty', 'class-ids', 'class-void',
     'objects-lost', 'images-unused'}
-ERRORS, WARNINGS = ERRORS_THAT_DROP | ERRORS_THAT_STAY, WARNINGS_THAT_DROP | WARNINGS_THAT_STAY
-DROP = ERRORS_THAT_DROP | WARNINGS_THAT_DROP
+WARNINGS = WARNINGS_THAT_DROP | WARNINGS_THAT_STAY
+#: All others stop or spoil the training.
+ERRORS = {*KINDS} - WARNINGS
+DROP = {*KINDS} - ERRORS_THAT_STAY - WARNINGS_THAT_STAY
 
 
 def of_kinds(kinds, source='x', **place):
@@ -68,7 +53,6 @@ def of_kinds(kinds, source='x', **place):
 
 
 def test_every_kind_is_in_the_table_and_planted_in_a_test():
-    assert set(KINDS) == ERRORS | WARNINGS and len(ERRORS) + len(WARNINGS) == len(KINDS)
     for kind in KINDS:
         finding = Finding(kind, 'x')
         assert finding.severity == ('error' if kind in ERRORS else 'warning') and finding.drops == (kind in DROP), kind
@@ -126,10 +110,7 @@ def test_training_is_stopped_with_the_first_faults(root, monkeypatch, said):
     cfg = load_config(TINY_CONFIG, data_root=root, pretrained=False)
     check_before_training(cfg)
     endless(root, *range(5, 17))
-    message = stopped(root)
-    assert '12 errors' in message and '2 more' in message and message.count('box [0, 0, inf') == 10
-    assert f': python -m xcit_dense check_data {TINY_CONFIG} --data-root {root}\n' in message  # to be copied
-    assert '--drop DIR' in message
+    assert f': python -m xcit_dense check_data {TINY_CONFIG} --data-root {root}\n' in stopped(root)  # to be copied
     with pytest.raises(ConfigError, match='on_findings'):
         check_before_training(cfg, on_findings='no')
     said.clear()
@@ -143,31 +124,22 @@ def test_training_is_stopped_with_the_first_faults(root, monkeypatch, said):
 
 
 def test_equal_faults_are_one_line(root):
-    """In the report, which shows three of a kind, and in the error of a training, which shows ten."""
-    for count, more in ((3, 0), (4, 1), (10, 7), (11, 8)):
+    """In the report, which shows three of a kind, and in the error of a training, which shows ten and each kind."""
+    for count, more in ((3, 0), (4, 1), (11, 8)):
         endless(root, *range(1, count + 1))
         message, summary = stopped(root), check_data_set(coco(root)).summary()
         assert message.count('[0, 0, inf') == min(count, 10) and ('and 1 more' in message) == (count == 11)
         assert summary.count('[0, 0, inf') == 3 and (f'and {more} more' in summary) == (more > 0)
-        assert summary.count(' more') == (more > 0)
-    for count in (2, 468):
-        endless(root, *[5] * count, 6)
-        report = check_data_set(coco(root))
-        assert len(report.findings) == count + 1
-        for text in (report.summary(), stopped(root)):
-            assert text.count('[0, 0, inf, 5]') == 1 and f'{count:,} times, for example: ' in text
-            assert text.count('[0, 0, inf, 6]') == 1 and ' more' not in text
-
-
-def test_first_lines_have_a_fault_of_every_kind_and_drop_where_it_helps(root):
+    endless(root, *[5] * 2468, 6)
+    for text in (check_data_set(coco(root)).summary(), stopped(root)):
+        assert text.count('[0, 0, inf, 5]') == 1 and '2,468 times, for example: ' in text
+        assert text.count('[0, 0, inf, 6]') == 1 and ' more' not in text
     endless(root, *[5] * 12)
     rewrite(root, fields('annotations', 0, segmentation='x', bbox=[0, 0, 5, 5]))
     text = stopped(root)
     assert '12 errors' in text and "RLE: 'x'" in text and '[0, 0, inf, 5]' in text and '--drop' in text
-    (root / ANNOTATIONS).write_text('no json')
-    image_and_map(root)[1].unlink()
-    for config in (TINY_CONFIG, TINY_SEG_CONFIG):
-        assert '1 error ' in stopped(root, config) and '--drop' not in stopped(root, config)
+    image_and_map(root)[1].unlink()  # of folders there is no list to write
+    assert '1 error ' in (text := stopped(root, TINY_SEG_CONFIG)) and '--drop' not in text
 
 
 def colours_of(path):
@@ -189,13 +161,6 @@ def test_sheets_show_what_was_found_first(root, tmp_path):
             for one in (report, good)] == [True, False]
 
 
-def test_masks_that_nothing_reads_are_neither_checked_nor_drawn(root, tmp_path):
-    rewrite(root, polygon(1, 1, NAN, 5, 3))
-    report = check_data_set(coco(root, pipeline=[dict(type='LoadAnnotations', with_bbox=True)]))
-    assert report.findings == [] and draw_contact_sheet(report, tmp_path / 'a.png') == 6
-    assert check_data_set(coco(root)).findings  # the cache keeps the two apart
-
-
 def test_label_maps_with_faults_are_drawn(root, tmp_path):
     image, path = image_and_map(root)
     save_map(lambda m: np.where(m == 0, 77, m).astype(np.uint8))(image, path)
@@ -210,15 +175,13 @@ def test_label_maps_with_faults_are_drawn(root, tmp_path):
 
 def test_classes_have_one_colour_in_all_sheets(root, tmp_path):
     names = ('background', *CLASSES)
-    first, other = (check_data_set(folders(root, metainfo=dict(classes=order))) for order in (names, names[::-1]))
-    for report, file in ((first, 'a.png'), (other, 'b.png')):
-        report.samples = report.samples[:1]
-        report.samples[0].update(captions=[])
-        draw_contact_sheet(report, tmp_path / file, names)
-    # the legend, where colours are not mixed with a picture
-    wanted = set(class_colours(names))
-    assert colours_of(tmp_path / 'a.png') & wanted and colours_of(tmp_path / 'b.png') & wanted
-    assert not colours_of(tmp_path / 'b.png') & (set(class_colours(names[::-1])) - wanted)
+    wanted, others = set(class_colours(names)), set(class_colours(names[::-1]))
+    for order in (names, names[::-1]):
+        report = check_data_set(folders(root, metainfo=dict(classes=order)))
+        report.samples = [dict(report.samples[0], captions=[])]
+        draw_contact_sheet(report, tmp_path / 'a.png', names)
+        seen = colours_of(tmp_path / 'a.png')  # in the legend, where they are not mixed with a picture
+        assert seen & wanted and not seen & (others - wanted)
 
 
 def test_twelve_images_with_findings_and_four_without():
@@ -245,7 +208,6 @@ def test_image_ids_that_are_there_twice_are_dropped_with_what_means_either(root,
     report = check_data_set(coco(root))
     words, file = drop_findings(report, tmp_path / 'clean')
     assert 'without 2 images' in words and 'image-id-twice 2' in words
-    assert file == tmp_path / 'clean/instances_train2017.json'
     kept = json.loads(file.read_text())
     assert [image['id'] for image in kept['images']] == [3, 4, 5, 6]
     assert {a['image_id'] for a in kept['annotations']} <= {3, 4, 5, 6}

@@ -96,16 +96,7 @@ def test_boxes_and_polygons_are_scaled_with_their_picture(tmp_path, scale):
     assert same(pixels[345:355, 100:300], PAPER) and same(pixels[100:195, 200:300], PAPER)
 
 
-def test_the_smaller_object_lies_on_top(tmp_path):
-    things = [thing('disc', [200, 100, 100, 100], [[200, 100, 300, 100, 300, 200, 200, 200]]),
-              thing('square', [0, 0, 480, 360], [[0, 0, 480, 0, 480, 360, 0, 360]])]
-    first, second = (drawn(tmp_path, *order)[0] for order in (things, things[::-1]))
-    assert (first == second).all() and not same(first[150, 250], first[300, 250])
-    colour = first[150, 250]
-    assert np.abs(colour - mixed(COLOURS[0], 0.43)).sum() < np.abs(colour - mixed(COLOURS[1], 0.43)).sum()
-
-
-@pytest.mark.parametrize('mark, place', list(enumerate(((0, 0), (0, 1), (1, 1), (1, 0)) * 2, 1)))
+@pytest.mark.parametrize('mark, place', ((1, (0, 0)), (6, (0, 1)), (7, (1, 1))))
 def test_images_are_drawn_as_mmcv_reads_them(tmp_path, mark, place):
     """What was stored at the upper left comes where the EXIF mark asks for it; 5 to 8 exchange the sides."""
     stored = np.full((HEIGHT, WIDTH, 3), PAPER, np.uint8)
@@ -170,8 +161,7 @@ def test_cells_stand_in_rows_with_captions_above(tmp_path):
         assert words == (index < 12)
 
 
-def test_data_with_findings_is_drawn_at_their_places(root, tmp_path):
-    """From the file to the picture: the box of the record, in the colour of its category."""
+def test_the_box_of_a_record_is_drawn_in_the_colour_of_its_category(root, tmp_path):
     Image.new('RGB', (WIDTH, HEIGHT), PAPER).save(root / 'train2017/plain.png')
     rewrite(root, fields('images', 0, file_name='plain.png', width=WIDTH, height=HEIGHT))
     rewrite(root, lambda content: content.update(annotations=[dict(
@@ -179,22 +169,12 @@ def test_data_with_findings_is_drawn_at_their_places(root, tmp_path):
         segmentation=[[100, 60, 300, 60, 300, 260]])]))
     report = check_data_set(coco(root))
     assert report.findings == []
-    sample = next(sample for sample in report.samples if sample['file'].endswith('plain.png'))
-    report.samples = [sample]
+    sample, = report.samples = [sample for sample in report.samples if sample['file'].endswith('plain.png')]
     draw_contact_sheet(report, tmp_path / 'sheet.png')
     pixels = np.asarray(Image.open(tmp_path / 'sheet.png')).astype(int)[GAP:, GAP:]
     star = class_colours([name for name, *_ in report.classes])[3]
     assert sample['annotations'][0]['name'] == 'star' and same(pixels[70:250, 100], star)
     assert same(pixels[120, 280], mixed(star, 110 / 255)) and same(pixels[220, 120], PAPER)
-
-
-def test_a_name_stays_inside_the_picture(tmp_path):
-    """Its chip ends with the picture where the box begins too far to the right, and begins with it to the left."""
-    for left in (470, -5):
-        pixels, _ = drawn(tmp_path, thing('disc', [left, 100, 15, 60]))
-        columns = np.flatnonzero((np.abs(pixels[84:99] - np.array(COLOURS[0])).max(2) <= 1.5).any(0))
-        assert abs(columns[-1] - columns[0] - font_of(13).getlength('disc') - 6) < 2
-        assert columns[-1] == WIDTH - 1 if left > 0 else columns[0] == 0
 
 
 @pytest.mark.parametrize('size, wanted', (
@@ -204,8 +184,7 @@ def test_thin_pictures_have_a_row_and_a_column_at_least(tmp_path, size, wanted):
     assert (covered.any(1).sum(), covered.any(0).sum()) == wanted
 
 
-@pytest.mark.parametrize('length', (1, 5, 12))
-@pytest.mark.parametrize('count', (1, 4, 6, 40))
+@pytest.mark.parametrize('count, length', ((1, 5), (6, 5), (40, 1), (40, 12)))
 def test_a_legend_that_does_not_fit_says_how_many_are_left(count, length, monkeypatch):
     written = []
     monkeypatch.setattr(ImageDraw.ImageDraw, 'text', lambda self, place, text, fill, font: written.append(

@@ -15,7 +15,6 @@ from xcit_dense.config.loading import load_config
 from xcit_dense.data.check import check_before_training, check_data_set, check_data_sets, draw_contact_sheet
 from xcit_dense.data.classes import take_classes
 from xcit_dense.data.demo import CLASSES
-from xcit_dense.errors import DataError
 
 
 def records_of(root, **changes):
@@ -29,7 +28,7 @@ def objects_of(root, **changes):
     return sum(len(record['instances']) for record in records_of(root, **changes))
 
 
-@pytest.mark.parametrize('harm', (dict(segmentation='x'), dict(bbox=[0, 0, 1e6, 5]), dict(bbox=[NAN] * 4), None))
+@pytest.mark.parametrize('harm', (dict(segmentation='x'), dict(bbox=[0, 0, 1e6, 5]), None))
 def test_categories_that_the_config_does_not_use_may_be_as_they_are(root, tmp_path, harm):
     def change(content):
         number = next(c['id'] for c in content['categories'] if c['name'] == CLASSES[-1])
@@ -51,9 +50,8 @@ def test_categories_that_the_config_does_not_use_may_be_as_they_are(root, tmp_pa
 
 
 @pytest.mark.parametrize('change, kind', (
-    (dict(area=0), 'area-empty'), (dict(bbox=[5, 5, 0, 4]), 'box-ignored'), (dict(bbox=[5, 5, -4, 4]), 'box-ignored'),
-    (dict(bbox=[70, 5, 4, 4]), 'box-ignored'), (dict(bbox=[NAN] * 4), 'box-ignored'), (dict(ignore=1), None),
-    (dict(category_id=77), 'unknown-category'), (dict(image_id=77), 'orphan')))
+    (dict(area=0), 'area-empty'), (dict(bbox=[5, 5, -4, 4]), 'box-ignored'), (dict(bbox=[NAN] * 4), 'box-ignored'),
+    (dict(ignore=1), None), (dict(category_id=77), 'unknown-category'), (dict(image_id=77), 'orphan')))
 def test_no_mask_is_asked_of_what_training_leaves_out(root, tmp_path, change, kind):
     before = objects_of(root)
     rewrite(root, fields('annotations', 0, **change))
@@ -86,28 +84,11 @@ def test_files_of_images_that_are_filtered_out_need_not_be_there(root, rules, go
     assert len(check_data_set(coco(root, filter_cfg=rules, test_mode=True)).errors) == 2
 
 
-def test_small_label_maps_stop_a_training(root):
-    path = next((root / 'annotations/validation').glob('*.png'))
-    map_ = Image.open(path)
-    width, height = map_.size
-    map_.resize((width * 2, height * 2), Image.NEAREST).save(path)
-    cfg = load_config(TINY_SEG_CONFIG, data_root=root, pretrained=False)
-    with pytest.raises(DataError, match=f'{path.name} has a different size.*{width * 2} x {height * 2}, not {width} x '
-                                        f'{height} '):
-        check_before_training(cfg)
-
-
 class NumpyLoader(BaseTransform):
     """Reads arrays."""
 
     def transform(self, results):
-        results['img'] = np.load(results['img_path'])
-        results['ori_shape'] = results['img'].shape[:2]
-        return results
-
-
-def coco_of(root, *steps, **changes):
-    return coco(root, pipeline=[*steps, dict(type='LoadAnnotations', with_mask=True)], **changes)
+        raise NotImplementedError
 
 
 def test_images_that_a_step_of_the_user_reads_are_not_checked(root, tmp_path):
@@ -118,10 +99,10 @@ def test_images_that_a_step_of_the_user_reads_are_not_checked(root, tmp_path):
             path.unlink()
             image['file_name'] = f'{path.stem}.npy'
     rewrite(root, change)
-    report = check_data_set(coco_of(root, dict(type=NumpyLoader)))
+    report = check_data_set(coco(root, pipeline=[dict(type=NumpyLoader)]))
     assert 'only NumpyLoader' in only(report, 'not-checked')[0].sentence
     draw_contact_sheet(report, tmp_path / 'a.png')
-    only(check_data_set(coco_of(root, dict(type='LoadImageFromFile'))), 'image-unreadable')
+    only(check_data_set(coco(root)), 'image-unreadable')
 
 
 def test_label_maps_in_colours_or_of_more_bits(root, tmp_path):
