@@ -50,22 +50,15 @@ def test_a_data_set_that_is_read_twice_is_told(root):
     assert check_beside(Config(dict(train_dataloader=dict(dataset=one), val_dataloader=dict(dataset=one)))) == []
 
 
-@pytest.fixture
-def judged(root):
-    """A function that gives the findings of a metric for validation data, and the words of the first."""
-
-    def call(change=lambda content: None, file=None, **metric):
+def test_a_metric_of_another_data_set_is_found(root):
+    def judged(change=lambda content: None, file=root / 'judge.json', **metric):
         shutil.copy(root / VALIDATION, root / 'judge.json')
         rewrite(root, change, 'judge.json')
-        cfg = Config(dict(val_dataloader=dict(dataset=coco(
-            root, ann_file=VALIDATION, data_prefix=dict(img='val2017/'), test_mode=True)), val_evaluator=dict(
-                type='CocoMetric', ann_file=str(file or root / 'judge.json'), **metric)))
+        data = coco(root, ann_file=VALIDATION, data_prefix=dict(img='val2017/'), test_mode=True)
+        cfg = Config(dict(val_dataloader=dict(dataset=data), val_evaluator=dict(
+            type='CocoMetric', ann_file=str(file), **metric)))
         return [(finding.kind, finding.file) for finding in check_beside(cfg)]
 
-    return call
-
-
-def test_a_metric_of_another_data_set_is_found(root, judged):
     wrong = [('evaluator-data', 'val_evaluator')]
     assert judged(file=root / ANNOTATIONS) == wrong  # whose image ids are the same and go on
     assert judged(file=root / 'none.json') == wrong
@@ -148,7 +141,8 @@ def test_results_of_one_folder_are_kept_beside_each_other(root, monkeypatch):
 
 def test_data_sets_are_one_where_all_that_is_checked_is_the_same(root):
     cfg = load_config(TINY_SEG_CONFIG, data_root=root, pretrained=False)
-    assert len(check_data_sets(cfg)) == 2  # validation and test data are one
+    cfg.test_dataloader.dataset = dict(reversed(cfg.val_dataloader.dataset.items()))
+    assert set(check_data_sets(cfg)) == {'train_dataloader', 'val_dataloader, test_dataloader'}
     for change in (dict(img_suffix='.png'), dict(seg_map_suffix='_x.png'), dict(ignore_index=3),
                    dict(backend_args=dict(backend='x')), dict(pipeline=[
                        dict(type='LoadImageFromFile', imdecode_backend='turbojpeg'), dict(type='LoadAnnotations')])):

@@ -39,9 +39,6 @@ def copy(folder, source, target):
 
 FAULTS = (
     ('image-unreadable', lambda f: (f / 'star/a.jpg').write_bytes(b'no picture'), 'star/a.jpg cannot be read'),
-    ('image-unreadable', lambda f: (f / 'star/a.jpg').touch(), 'star/a.jpg cannot be read'),
-    ('image-unreadable', lambda f: (f / 'star/a.jpg').write_bytes((f / 'star/star_0001.jpg').read_bytes()[:150]),
-     'star/a.jpg cannot be read'),
     ('image-left-out', lambda f: (f / 'star/a.jpg').symlink_to('nowhere'), 'a broken link'),
     ('files-left-out', lambda f: [(f / f'star/{n}.gif').touch() for n in 'ab'], "2 files named *.gif; only .bmp"),
     ('files-left-out', lambda f: (f / 'star/x').touch(), '1 file without a suffix'),
@@ -82,8 +79,8 @@ def test_classes_whose_files_are_all_left_out(root, train):
 
 
 LINES = (
-    ('list-line', 'star.jpg', "not 'star.jpg'"), ('list-line', '', "not ''"), ('list-line', 'a.jpg x', "not 'a.jpg x'"),
-    ('list-line', 'a.jpg\t3', 'a space'), ('list-line', 'a.jpg -1', 'a number from 0'),
+    ('list-line', 'star.jpg', "not 'star.jpg'"), ('list-line', '', "not ''"), ('list-line', 'a.jpg\t3', 'a space'),
+    ('list-line', 'a.jpg -1', 'a number from 0'),
     ('list-label', 'star/star_0001.jpg 5', '5; the labels of 5 classes are 0 to 4'),
     ('image-missing', 'star/none.jpg 3', 'star/none.jpg does not exist'),
     ('image-two-classes', 'star/star_0002.jpg 1', "'disc' (star/star_0002.jpg)")
@@ -102,9 +99,6 @@ def test_fault_of_a_list(root, kind, line, words):
     assert words in found[0].sentence
     if found[0].part == 'lines':
         assert f'{root}/list.txt: line 3 ' in found[0].sentence
-    if line:
-        write_list(root, f'{good}{line}')
-        assert only(check_data_set(dataset, True), kind) == found
 
 
 def test_lists_that_cannot_be_used_at_all(root):
@@ -171,9 +165,8 @@ def test_second_look_opens_nothing_and_huge_images_are_taken(root, monkeypatch):
 
 
 @pytest.mark.parametrize('classes, kind, words', (
-    (NAMES, None, ''), ([f'my {name}' for name in NAMES], None, ''),
-    (NAMES[::-1], 'class-order', "class 0 is 'cross', not 'triangle'"),
-    (('.hid', *NAMES[:-1]), 'class-order', 'triangle'),
+    ([f'my {name}' for name in NAMES], None, ''),
+    (NAMES[::-1], 'class-order', "class 0 is 'cross', not 'triangle'"), (('a', *NAMES[:-1]), 'class-order', 'triangle'),
     (NAMES[:-1], 'class-count', "has 5 class folders, but the config has 4 classes: with 'triangle'"),
     ('abcdef', 'class-count', 'has 5 class folders, but the config has 6 classes')))
 def test_classes_of_the_config(root, classes, kind, words):
@@ -199,17 +192,16 @@ def test_folders_that_differ_are_found_without_classes_from_data_too(root):
         take_classes(config(root))
 
 
-@pytest.mark.parametrize('number, kind', ((5, None), (4, 'class-count'), (1000, 'class-spare'), (None, None)))
-def test_the_number_of_classes_of_the_model(root, number, kind):
-    model = dict(type='ImageClassifier', backbone=dict(type='XCiTClassifier', **(
-        dict(num_classes=number) if number else {})))
-    found = check_classes(config(root, classes_from_data=False, model=model))
-    assert [finding.kind for finding in found] == [kind] * bool(kind)
-    assert check_classes(config(root, model=model)) == []
-    listed = pictures(root, ann_file=write_list(root, [('star/star_0001.jpg', 4)]))
+def test_the_number_of_classes_of_the_model(root):
     (root / 'classes.txt').unlink()
-    found = check_classes(config(root, listed, classes_from_data=False, model=model))
-    assert [finding.kind for finding in found] == [kind] * bool(kind)
+    listed = pictures(root, ann_file=write_list(root, [('star/star_0001.jpg', 4)]))
+    for given, kinds in ((dict(num_classes=5), []), (dict(num_classes=4), ['class-count']),
+                         (dict(num_classes=1000), ['class-spare']), ({}, [])):
+        model = dict(type='ImageClassifier', backbone=dict(type='XCiTClassifier', **given))
+        assert check_classes(config(root, model=model)) == []
+        for train in (None, listed):
+            found = check_classes(config(root, train, classes_from_data=False, model=model))
+            assert [finding.kind for finding in found] == kinds, (given, train)
 
 
 def test_training_stops_at_what_would_end_it_and_drop_mends_it(root, train, tmp_path):
@@ -219,7 +211,6 @@ def test_training_stops_at_what_would_end_it_and_drop_mends_it(root, train, tmp_
     cfg = config(root)
     with pytest.raises(DataError, match=r'1 error (.|\n)*a b.jpg cannot be read(.|\n)*--drop'):
         check_before_training(cfg)
-    check_before_training(cfg, 'warn')
     for loader, report in check_data_sets(cfg).items():
         words, path = drop_findings(report, tmp_path / loader)
         assert str(path) in words and path.name == f'{loader.partition("_")[0]}.txt'

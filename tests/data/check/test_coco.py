@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 from mmdet.datasets.transforms import LoadAnnotations
-from mmengine.config import Config
 from PIL import Image
 from pycocotools import mask as mask_api
 
@@ -176,17 +175,6 @@ def test_garbage_is_collected_after_a_file_as_before(root):
                 assert gc.isenabled() == (switch is gc.enable)
             finally:
                 gc.enable()
-
-
-def test_a_data_set_of_two_loaders_is_checked_once(root):
-    """With its keys in any order."""
-    one = coco(root, test_mode=True)
-    other = dict(reversed(one.items()))
-    cfg = Config(dict(val_dataloader=dict(dataset=one), test_dataloader=dict(dataset=other),
-                      train_dataloader=dict(dataset=coco(root, data_prefix=dict(img='val2017/')))))
-    reports = check_data_sets(cfg)
-    assert set(reports) == {'train_dataloader', 'val_dataloader, test_dataloader'}
-    assert reports['val_dataloader, test_dataloader'].findings == [] != reports['train_dataloader'].findings
 
 
 @pytest.mark.parametrize('box, drawn', (
