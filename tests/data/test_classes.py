@@ -1,17 +1,12 @@
 """Classes out of the data, and where they go."""
-from pathlib import Path
-
 import pytest
-from mmengine.config import Config, ConfigDict
-from PIL import Image
+from mmengine.config import Config
 
 from helpers.faulty_data import ANNOTATIONS, rewrite
 from helpers.paths import SMALL_CONFIG
-from xcit_dense import get_config
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.classes import classes_of_data, explicit_classes, heads_of_classes, set_classes, take_classes
 from xcit_dense.data.datasets import LOADERS
-from xcit_dense.data.files import read_class_list
 from xcit_dense.draw.classes import class_colours
 from xcit_dense.errors import DataError
 
@@ -25,8 +20,6 @@ def test_classes_come_from_the_data(demo_data):
     assert cfg.model.roi_head.bbox_head.num_classes == cfg.model.roi_head.mask_head.num_classes == 5
     assert cfg.val_dataloader.dataset.metainfo.classes == NAMES
     assert len(set(map(tuple, cfg.val_dataloader.dataset.metainfo.palette))) == 5
-    cfg = get_config('maskrcnn_xcit_n12_p16_small', data_root=demo_data)
-    assert cfg.model.roi_head.bbox_head.num_classes == 5
     # those of a checkpoint are compared with the data
     cfg = load_config(SMALL_CONFIG, data_root=demo_data)
     checkpoint = dict(meta=dict(dataset_meta=dict(classes=('square', 'disc', *NAMES[2:]))))
@@ -74,42 +67,18 @@ def test_classes_reach_heads_and_data_sets(capsys):
 
 def test_colours_of_classes():
     """Red, then blue, then green, in RGB; the background is grey at any place and uses up no colour."""
-    assert class_colours('abc') == [(242, 36, 36), (36, 96, 242), (157, 242, 36)]
-    palette = class_colours(['a', 'background', 'c'])
-    assert palette[0] == (242, 36, 36) and palette[1] == (90, 90, 90) and palette == [
-        class_colours(['a'])[0], (90, 90, 90), class_colours('xyz')[1]]
+    assert class_colours(['a', 'background', 'c', 'd']) == [(242, 36, 36), (90, 90, 90), (36, 96, 242), (157, 242, 36)]
     many = class_colours([str(i) for i in range(150)])
     assert len(set(many)) == 150 and all(0 <= value <= 255 for colour in many for value in colour)
     assert all(sum(abs(x - y) for x, y in zip(a, b, strict=True)) > 100 for a, b in zip(many, many[1:], strict=False))
 
 
-def test_a_label_that_no_class_has_is_told_with_the_last_map_that_has_it(tmp_path, monkeypatch):
-    """In any order in which the disk lists them."""
-    for folder in ('images/training', 'annotations/training'):
-        (tmp_path / folder).mkdir(parents=True)
-    for name in 'abc':
-        Image.new('L', (8, 8), 7).save(tmp_path / f'annotations/training/{name}.png')
-    monkeypatch.setattr(Path, 'rglob', lambda folder, _: [folder / f'{name}.png' for name in 'bca'])
-    (tmp_path / 'classes.txt').write_text('a\nb\n')
-    dataset = ConfigDict(type='ImageFolderDataset', data_root=str(tmp_path), data_prefix=dict(
-        img_path='images/training', seg_map_path='annotations/training'))
-    with pytest.raises(DataError, match='c.png has the label 7'):
-        classes_of_data(dataset)
-
-
-def test_names_in_a_list_are_lines(tmp_path):
-    path = tmp_path / 'classes.txt'
-    assert read_class_list(path) is None
-    path.write_text('\n  sky \ntraffic light\r\nsea\n\n')
-    assert read_class_list(path) == ('sky', 'traffic light', 'sea')
-
-
-@pytest.mark.parametrize('colours, is_found', ((class_colours(NAMES), True), (class_colours(NAMES)[::-1], False)))
-def test_classes_that_a_run_wrote_into_its_config_are_out_of_the_data(colours, is_found):
+def test_classes_that_a_run_wrote_into_its_config_are_out_of_the_data():
     """They have the colours of this package; other colours were written by a user."""
-    dataset = dict(type='CocoDataset', metainfo=dict(classes=NAMES, palette=colours))
-    cfg = Config(dict(classes_from_data=True, train_dataloader=dict(dataset=dataset)))
-    assert ('the config sets classes' in explicit_classes(cfg)) != is_found
+    for colours, is_explicit in ((class_colours(NAMES), False), (class_colours(NAMES)[::-1], True)):
+        dataset = dict(type='CocoDataset', metainfo=dict(classes=NAMES, palette=colours))
+        cfg = Config(dict(classes_from_data=True, train_dataloader=dict(dataset=dataset)))
+        assert ('the config sets classes' in explicit_classes(cfg)) == is_explicit
 
 
 def test_classes_of_heads_with_queries():
