@@ -8,7 +8,6 @@ import pytest
 from pycocotools.coco import COCO
 
 from helpers.paths import ROOT
-from xcit_dense.data import demo
 from xcit_dense.data.demo import CLASSES, make_demo_data
 
 
@@ -91,14 +90,6 @@ def test_annotations_are_coco_and_label_maps_hold_what_is_seen(data, coco):
                 assert (labels[inside] == annotation['category_id']).mean() > 0.95
                 compared += 1
     assert compared > len(coco.anns) / 2
-
-
-def test_hidden_objects_are_not_annotated(coco, tmp_path, monkeypatch):
-    monkeypatch.setattr(demo, '_MIN_VISIBLE', 0)
-    make_demo_data(tmp_path, num_train=30, num_val=1, size=96, seed=3)
-    content = json.loads((tmp_path / 'annotations/instances_train2017.json').read_text())
-    areas, all_areas = ([a['area'] for a in found] for found in (coco.anns.values(), content['annotations']))
-    assert len(all_areas) > len(areas) and max(set(all_areas) - set(areas)) < np.median(areas)
 
 
 def test_a_seed_gives_the_data_that_it_always_gave(tmp_path):
