@@ -1,5 +1,4 @@
 """Images of classes, in folders or in a list: they are read and numbered as by mmpretrain."""
-import re
 import shutil
 from importlib import import_module
 from pathlib import Path
@@ -35,23 +34,17 @@ def assert_same(dataset):
     return own
 
 
-def spoil(root):
-    """Add files and folders that class folders may also have."""
+def test_class_folders_are_read_as_mmpretrain_reads_them(root):
+    """Also with files and folders that are no classes."""
+    assert assert_same(pictures(root)).classes() == NAMES
     folder = root / 'classes/train'
     (folder / 'star/deep/.hidden').mkdir(parents=True)
     for name in ('star/deep/a.JPEG', 'star/deep/.hidden/b.png', 'disc/.c.jpg', 'disc/Z.TIF', 'disc/d.webp',
                  'disc/e.npy', 'disc/jpg', 'beside.jpg', 'disc/a b 3.jpg'):
         shutil.copy(folder / 'disc/disc_0001.jpg', folder / name)
     (folder / '.ipynb_checkpoints').mkdir()
-    (folder / 'square/gone.jpg').symlink_to('nowhere.jpg')
     (folder / 'linked').symlink_to(folder / 'square')
     (folder / 'Upper').mkdir()
-
-
-def test_class_folders_are_read_as_mmpretrain_reads_them(root):
-    assert assert_same(pictures(root)).classes() == NAMES
-    spoil(root)
-    (root / 'classes/train/square/gone.jpg').unlink()  # the check reports it
     own = assert_same(pictures(root))
     assert own.classes() == ('.ipynb_checkpoints', 'Upper', 'cross', 'disc', 'linked', 'square', 'star', 'triangle')
     assert {path.rpartition('/')[2] for path in own.unread()} == {'d.webp', 'e.npy', 'jpg'}
@@ -72,8 +65,7 @@ def test_lists_are_read_as_mmpretrain_reads_them(root):
     assert_same(pictures(root, ann_file=write_list(root, 'a.jpg\nb c.jpg\r\nd.jpg'), with_label=False))
 
 
-@pytest.mark.parametrize('split', ('train', 'val', 'test'))
-@pytest.mark.parametrize('with_list', (True, False))
+@pytest.mark.parametrize('split, with_list', (('train', False), ('val', True), ('test', True), ('test', False)))
 def test_splits_of_imagenet(root, split, with_list):
     (root / 'classes/test').mkdir()
     shutil.copy(root / 'classes/val/star/star_0001.jpg', root / 'classes/test/b.jpg')
@@ -107,7 +99,7 @@ def test_mmpretrain_is_asked_for_its_own_data_sets_alone(monkeypatch):
     asked = set()
     monkeypatch.setattr('xcit_dense.data.datasets.import_module',
                         lambda name: asked.add(name.partition('.')[0]) or __import__(name, fromlist=['*']))
-    for kind in ('CustomDataset', 'ImageNet', 'mmpretrain.CUB', 'CUB'):
+    for kind in ('CustomDataset', 'mmpretrain.CUB', 'CUB'):
         asked.clear()
         dataset = DataSet(dict(type=kind))
         found = dataset.type, dataset.class_of('TRANSFORMS', 'RandomErasing')
@@ -117,41 +109,38 @@ def test_mmpretrain_is_asked_for_its_own_data_sets_alone(monkeypatch):
     for kind, prefix in (('CocoDataset', 'img'), ('ADE20KDataset', 'img_path')):
         dataset = DataSet(dict(type=kind, data_prefix={prefix: 'x'}))
         assert dataset.type and dataset.class_of('TRANSFORMS', 'NoSuchStep') is None
-        dataset.class_of('TRANSFORMS', 'RandomErasing')
     assert asked and 'mmpretrain' not in asked
 
 
 def test_data_sets_of_others_are_unknown(monkeypatch, root):
     """A custom data set of somebody else, and all without mmpretrain; the files of splits differ."""
-    def load(self):
-        return []
+    class CustomDataset:
+
+        def load_data_list(self):
+            raise NotImplementedError
 
     def no(name):
         raise ImportError(name)
 
-    load.__qualname__ = 'CustomDataset.load_data_list'
-    kinds = [type('CustomDataset', (), dict(load_data_list=load)), type('Mine', (mmpretrain.CustomDataset, ), {}),
-             type('Other', (mmpretrain.CustomDataset, ), dict(load_data_list=load))]
-    assert [DataSet(dict(type=kind)).reader for kind in kinds] == ['', 'CustomDataset', '']
+    CustomDataset.load_data_list.__qualname__ = 'CustomDataset.load_data_list'
+    kinds = CustomDataset, type('Mine', (mmpretrain.CustomDataset, ), {})
+    assert [DataSet(dict(type=kind)).reader for kind in kinds] == ['', 'CustomDataset']
     for kind in ('ImageNet', 'CUB'):
         assert DataSet(dict(type=kind, split='train')).files != DataSet(dict(type=kind, split='test')).files
     monkeypatch.setattr('xcit_dense.data.datasets.import_module', no)
-    assert DataSet(pictures(root)).type is None and DataSet(pictures(root)).reader == ''
     check_data(config(pictures(root, 'none')))  # to install it comes first
     finding, = check_data_set(pictures(root)).findings
     assert finding.kind == 'not-checked' and "'CustomDataset' is of no installed framework" in finding.sentence
 
 
 def test_class_folders_give_their_classes_to_every_part_that_counts_them(root):
-    for backbone in (dict(num_classes=1000), {}):
-        model = dict(type='ImageClassifier', backbone=dict(type='XCiTClassifier', **backbone),
-                     head=dict(type='LogitsHead', loss=dict(type='LabelSmoothLoss', num_classes=1000)),
-                     data_preprocessor=dict(num_classes=1000))
-        cfg = config(pictures(root), pictures(root, 'val'), model, data_preprocessor=dict(num_classes=7))
-        take_classes(cfg)
-        assert cfg.train_dataloader.dataset.metainfo.classes == cfg.val_dataloader.dataset.metainfo.classes == NAMES
-        assert cfg.model.backbone.num_classes == cfg.model.head.loss.num_classes == 5
-        assert cfg.model.data_preprocessor.num_classes == cfg.data_preprocessor.num_classes == 5
+    model = dict(type='ImageClassifier', backbone=dict(type='XCiTClassifier'), data_preprocessor=dict(num_classes=1000),
+                 head=dict(type='LogitsHead', loss=dict(type='LabelSmoothLoss', num_classes=1000)))
+    cfg = config(pictures(root), pictures(root, 'val'), model, data_preprocessor=dict(num_classes=7))
+    take_classes(cfg)
+    assert cfg.train_dataloader.dataset.metainfo.classes == cfg.val_dataloader.dataset.metainfo.classes == NAMES
+    assert cfg.model.backbone.num_classes == cfg.model.head.loss.num_classes == 5
+    assert cfg.model.data_preprocessor.num_classes == cfg.data_preprocessor.num_classes == 5
     for loader in ('train', 'val'):
         its = built(cfg[f'{loader}_dataloader'].dataset)
         assert its.CLASSES == NAMES and sorted(set(its.get_gt_labels())) == list(range(5))
@@ -176,16 +165,6 @@ def test_classes_that_differ_are_told_with_the_mend(root, harm, words):
         take_classes(cfg, dict(meta=dict(dataset_meta=dict(classes=NAMES))), 'x.pth', loaders=['val_dataloader'])
 
 
-def test_an_empty_folder_mends_a_class_without_images(root):
-    """Which mmpretrain takes; without it every label behind would be another."""
-    shutil.rmtree(root / 'classes/val/disc')
-    (root / 'classes/val/disc').mkdir()
-    cfg = config(pictures(root), pictures(root, 'val'))
-    take_classes(cfg)
-    labels = [label for _, label in assert_same(pictures(root, 'val')).images()]
-    assert labels == [0, 2, 3, 4]
-
-
 def test_a_list_takes_the_names_of_the_training_data(root):
     val = pictures(root, 'val', ann_file=write_list(root, [('star/star_0001.jpg', 3)], 'val.txt'))
     (root / 'classes.txt').unlink()  # that of the scenes
@@ -203,6 +182,14 @@ def test_a_list_takes_the_names_of_the_training_data(root):
         classes_of_data(val)
 
 
+def test_an_empty_folder_mends_a_class_without_images(root):
+    """Which mmpretrain takes; without it every label behind would be another."""
+    shutil.rmtree(root / 'classes/val/disc')
+    (root / 'classes/val/disc').mkdir()
+    take_classes(config(pictures(root), pictures(root, 'val')))
+    assert [label for _, label in assert_same(pictures(root, 'val')).images()] == [0, 2, 3, 4]
+
+
 def test_no_class_folders_at_all(root):
     for name in NAMES:
         shutil.rmtree(root / 'classes/train' / name)
@@ -217,16 +204,11 @@ def test_no_class_folders_at_all(root):
 def test_names_of_imagenet():
     """A thousand ids in order, as timm has them, with a name of its own each, as mmpretrain has them."""
     classes, categories = imagenet_classes(), import_module('mmpretrain.datasets.categories').IMAGENET_CATEGORIES
-    assert len(classes) == 1000 and list(classes) == sorted(classes) and max(map(len, classes.values())) < 40
-    assert all(re.fullmatch(r'n\d{8}', number) for number in classes)
+    assert list(classes) == sorted(classes)
     assert len({name.lower() for name in classes.values()}) == 1000  # Cardigan, a dog, and cardigan are two
     info = Path(pytest.importorskip('timm').__file__).parent / 'data/_info/imagenet_synsets.txt'
     assert info.read_text().split() == list(classes)
-    others = {name: theirs for name, theirs in zip(classes.values(), categories, strict=True)
-              if name != theirs.partition(',')[0]}
-    assert others == {'crane (bird)': 'crane', 'crane (machine)': 'crane', 'maillot (tights)': 'maillot',
-                      'maillot (bathing suit)': 'maillot, tank suit',
-                      'Cardigan Welsh corgi': 'Cardigan, Cardigan Welsh corgi'}
+    assert classes['n02012849'] == 'crane (bird)' and classes['n02963159'] == 'cardigan'
     own = tuple(classes.values())  # known with all synonyms and with one
     assert are_imagenet_names(categories) and are_imagenet_names(own)
     assert not any(map(are_imagenet_names, (own[:999], own[::-1], list(classes))))
