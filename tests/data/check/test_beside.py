@@ -10,11 +10,9 @@ from helpers.faulty_data import ANNOTATIONS, NAN, coco, fields, folders, kinds_o
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.data import files as data_files
-from xcit_dense.data import label_maps
 from xcit_dense.data.check import check_before_training, check_beside, check_data_set, check_data_sets, images
 from xcit_dense.data.check import coco as coco_check
 from xcit_dense.data.demo import make_demo_data
-from xcit_dense.data.files import read_map
 from xcit_dense.errors import DataError
 
 VALIDATION = ANNOTATIONS.replace('train', 'val')
@@ -126,17 +124,6 @@ def test_damaged_cache_is_not_believed_and_without_a_place_there_is_none(root, t
         assert repr(check_data_set(coco(root)).findings) == repr(first.findings)
     monkeypatch.setenv('XDG_CACHE_HOME', str(root / ANNOTATIONS))
     assert repr(check_data_set(coco(root)).findings) == repr(first.findings)
-
-
-def test_results_of_one_folder_are_kept_beside_each_other(root, monkeypatch):
-    """Two data sets in one folder, each of some of its files."""
-    listed = folders(root, type='BaseSegDataset', ann_file='list.txt')
-    looks, read = [], read_map
-    monkeypatch.setattr(label_maps, 'read_map', lambda path: looks.append(path) or read(path))
-    for number in (1, 2, 1, 2):
-        (root / 'list.txt').write_text(f'00000000000{number}\n')
-        check_data_set(listed)
-    assert len(looks) == 2
 
 
 def test_data_sets_are_one_where_all_that_is_checked_is_the_same(root):

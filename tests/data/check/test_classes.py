@@ -1,5 +1,4 @@
 """Classes of the data against those of the config and the heads; ids that are no places."""
-import json
 
 import pytest
 from mmdet.datasets import CocoDataset
@@ -8,7 +7,7 @@ from mmengine.config import Config
 from helpers.faulty_data import ANNOTATIONS, coco, fields, folders, kinds_of, only, rewrite
 from helpers.paths import SMALL_CONFIG, TINY_CONFIG
 from xcit_dense.config.loading import load_config
-from xcit_dense.data.check import check_classes, check_data_set, drop_findings
+from xcit_dense.data.check import check_classes, check_data_set
 from xcit_dense.data.classes import classes_of_data, difference_of, take_classes
 from xcit_dense.data.datasets import check_data
 from xcit_dense.data.demo import CLASSES
@@ -181,14 +180,3 @@ def test_findings_name_records_by_their_ids(root):
     rewrite(root, lambda c: c['images'][2].update(file_name='none.jpg'))
     finding = next(f for f in check_data_set(coco(root)).findings if f.kind == 'image-missing')
     assert finding[2:5] == ('images', 2, content['images'][2]['id'])
-
-
-def test_dropping_goes_by_place_and_takes_along_what_belongs_to_an_image(root, tmp_path):
-    content = renumbered(root, IDS['unordered'])
-    rewrite(root, lambda c: c['images'][2].update(width=0))
-    drop_findings(check_data_set(coco(root)), tmp_path / 'clean')
-    kept = json.loads((tmp_path / 'clean/instances_train2017.json').read_text())
-    gone = content['images'][2]['id']
-    assert [i['id'] for i in kept['images']] == [i['id'] for i in content['images'] if i['id'] != gone]
-    assert kept['annotations'] == [a for a in content['annotations'] if a['image_id'] != gone]
-    assert kept['categories'] == content['categories'] and kept['info'] == content['info']

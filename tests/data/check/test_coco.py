@@ -5,10 +5,9 @@ import json
 import numpy as np
 import pytest
 from mmdet.datasets.transforms import LoadAnnotations
-from PIL import Image
 from pycocotools import mask as mask_api
 
-from helpers.faulty_data import ANNOTATIONS, NAN, append, coco, fields, folders, kinds_of, only, polygon, rewrite
+from helpers.faulty_data import ANNOTATIONS, NAN, append, coco, fields, kinds_of, only, polygon, rewrite
 from xcit_dense.data.check import check_data_set, check_data_sets
 from xcit_dense.data.check.coco_file import counts_in
 
@@ -21,11 +20,6 @@ def test_good_data_has_no_findings(root):
     for category, (name, images, amount) in zip(content['categories'], report.classes, strict=True):
         of_class = [a['image_id'] for a in content['annotations'] if a['category_id'] == category['id']]
         assert (name, images, amount) == (category['name'], len(set(of_class)), len(of_class))
-    report = check_data_set(folders(root))
-    assert report.findings == [] and report.counts == {'images': 6, 'images without labels': 0, 'classes': 6}
-    maps = [np.asarray(Image.open(path)) for path in (root / 'annotations/training').iterdir()]
-    for label, (_, images, pixels) in enumerate(report.classes):
-        assert (images, pixels) == (sum((m == label).any() for m in maps), sum((m == label).sum() for m in maps))
 
 
 def test_file_that_is_not_coco(root):
@@ -153,14 +147,12 @@ def test_many_faults_are_all_found(root):
 
 def test_counts_of_compressed_masks_are_those_of_pycocotools():
     random = np.random.default_rng(0)
-    texts, sizes = [], []
-    for height, width in ((1, 1), (7, 5), (64, 48), (480, 640), (1000, 1000)):
-        for share in (0., 0.01, 0.5, 1.):
-            mask = np.asfortranarray(random.random((height, width)) < share).astype(np.uint8)
-            mask[height // 3:height // 2] = 1
-            texts.append(mask_api.encode(np.asfortranarray(mask))['counts'].decode())
-            sizes.append(height * width)
-    assert [sum(counts_in(text)) for text in texts] == sizes
+    for height, width, share in ((1, 1, 1.), (7, 5, 0.), (48, 64, 0.5), (480, 640, 0.01)):
+        mask = np.asfortranarray(random.random((height, width)) < share).astype(np.uint8)
+        mask[height // 3:height // 2] = 1
+        text = mask_api.encode(mask)['counts']
+        again = dict(size=[height, width], counts=counts_in(text.decode()))
+        assert sum(again['counts']) == height * width and mask_api.frPyObjects(again, height, width)['counts'] == text
     assert list(map(counts_in, ('', '1P', 'ä', '\ud800', 'o' * 9))) == [[]] * 5
 
 

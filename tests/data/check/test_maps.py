@@ -71,27 +71,11 @@ def test_labels_are_counted_for_the_right_class(tmp_path, zero, ignored, classes
     assert report.counts['images without labels'] == int(zero)
 
 
-def test_labels_beside_the_first_and_the_last_class(tmp_path):
-    for zero, good, bad in ((False, (0, 2, 255), (3, 254)), (True, (0, 1, 3, 255), (4, 254))):
-        for label in good + bad:
-            data_of(tmp_path, {1: 3, label: 7} if label != 1 else {1: 10})
-            report = check_data_set(dataset_of(tmp_path, reduce_zero_label=zero), use_cache=False)
-            assert kinds_of(report) == ({'map-labels'} if label in bad else set()), (zero, label)
-            if label in bad:  # it says which labels there are, and which there may be
-                value = report.findings[0].value
-                assert str([label]) in value and f'{int(zero)} to {2 + zero}' in value
-            assert sum(pixels for *_, pixels in report.classes) == (3 if label in bad else 10)
-
-
-def test_another_label_may_be_ignored_and_255_always_is(tmp_path):
+def test_without_a_list_each_label_up_to_the_highest_is_a_class(tmp_path):
     data_of(tmp_path, {0: 3, 4: 5, 255: 2})
-    for ignore_index, kinds, ignored in ((4, set(), 7), (5, {'map-labels'}, 2)):
-        report = check_data_set(dataset_of(tmp_path, ignore_index=ignore_index))
-        assert kinds_of(report) == kinds and report.classes[-1] == ('(ignored)', 1, ignored)
-    # without a list each label up to the highest is a class, also where no pixel has it
     for zero in (False, True):
         report = check_data_set(dataset_of(tmp_path, None, reduce_zero_label=zero), from_data=True)
-        assert report.findings == [] and [entry for entry in report.classes if entry[0] != '(ignored)'] == [
+        assert report.findings == [] and report.classes[:-1] == [
             ('0', 1, 3), ('1', 0, 0), ('2', 0, 0), ('3', 0, 0), ('4', 1, 5)][zero:]
     data_of(tmp_path, {0: 3, 254: 5, 255: 2})
     report = check_data_set(dataset_of(tmp_path, tuple(map(str, range(256)))))  # more than labels can count

@@ -156,9 +156,7 @@ def test_sheets_show_what_was_found_first(root, tmp_path):
         f'00000000000{number}.jpg' for number in dict.fromkeys((5, owner, 1, 2, 3, 4, 6))]
     captions = {Path(sample['file']).stem[-1]: sample['captions'] for sample in report.samples}
     assert 'not 640 x' in captions['5'][0] and 'outside its image' in captions[str(owner)][-1]
-    good = check_data_set(coco(root, ann_file=ANNOTATIONS.replace('train', 'val'), data_prefix=dict(img='val2017/')))
-    assert [draw_contact_sheet(one, tmp_path / 'a.png') and (176, 0, 32) in colours_of(tmp_path / 'a.png')
-            for one in (report, good)] == [True, False]
+    assert draw_contact_sheet(report, tmp_path / 'a.png') == 6 and (176, 0, 32) in colours_of(tmp_path / 'a.png')
 
 
 def test_label_maps_with_faults_are_drawn(root, tmp_path):
@@ -204,13 +202,13 @@ def test_twelve_images_with_findings_and_four_without():
 
 
 def test_image_ids_that_are_there_twice_are_dropped_with_what_means_either(root, tmp_path):
-    rewrite(root, fields('images', 1, id=1))
+    content = rewrite(root, fields('images', 1, id=1))
     report = check_data_set(coco(root))
     words, file = drop_findings(report, tmp_path / 'clean')
     assert 'without 2 images' in words and 'image-id-twice 2' in words
     kept = json.loads(file.read_text())
-    assert [image['id'] for image in kept['images']] == [3, 4, 5, 6]
-    assert {a['image_id'] for a in kept['annotations']} <= {3, 4, 5, 6}
+    assert {part: [row for row in rows if row.get('image_id', row['id']) > 2] if part in ('images', 'annotations')
+            else rows for part, rows in content.items()} == kept
     for overwrite in (False, True):
         with pytest.raises(DataError, match='the data set itself'):
             drop_findings(report, root / 'annotations', overwrite)
