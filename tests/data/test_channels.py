@@ -40,8 +40,7 @@ def test_all_channels_come_in_the_order_of_the_file(tmp_path, without_tifffile):
     for name, channels, kind in (
             *((f'a{suffix}', channels, kind) for channels in (1, 2, 3, 4, 5, 12)
               for kind in ('uint8', 'uint16', 'float32') for suffix in ('.npy', '.tif')),
-            ('a.npy', 5, 'int64'), ('a.npy', 5, 'float16'), ('a.TIFF', 5, 'uint16'), ('a.png', 1, 'uint16'),
-            ('a.png', 3, 'uint16'), ('a.png', 4, 'uint8'), ('a.png', 1, 'uint8')):
+            ('a.npy', 5, 'int64'), ('a.TIFF', 5, 'uint16'), ('a.png', 1, 'uint8'), ('a.png', 3, 'uint16')):
         array = noise(channels, kind)
         path = write(tmp_path / name, array)
         loaded = load(path, channels)
@@ -51,7 +50,7 @@ def test_all_channels_come_in_the_order_of_the_file(tmp_path, without_tifffile):
 
 
 def test_another_number_of_channels_is_named(tmp_path, without_tifffile):
-    for name, channels in (('a.npy', 4), ('a.tif', 6), ('a.npy', 1)):
+    for name, channels in (('a.tif', 6), ('a.npy', 1)):
         path = write(tmp_path / name, noise(5, 'uint16'))
         with pytest.raises(DataError, match=rf'{path} .*\(6, 9, 5\).*\(H, W, {channels}\)'):
             load(path, channels)
@@ -59,8 +58,7 @@ def test_another_number_of_channels_is_named(tmp_path, without_tifffile):
 
 def test_what_cannot_be_read_is_named(tmp_path, without_tifffile):
     """Without running anything that a file holds."""
-    for name, data in (('a.npy', b''), ('a.npy', b'\x93NUMPY\x01'), ('a.tif', b'II*\0'), ('a.tif', b''), ('a.png', b''),
-                       ('a.png', b'x')):
+    for name, data in (('a.npy', b'\x93NUMPY\x01'), ('a.tif', b'II*\0'), ('a.png', b''), ('a.png', b'x')):
         (tmp_path / name).write_bytes(data)
         with pytest.raises(DataError, match=f'{name} cannot be read'):
             load(tmp_path / name)
@@ -71,11 +69,12 @@ def test_what_cannot_be_read_is_named(tmp_path, without_tifffile):
 
 def test_values_that_are_no_numbers_are_refused(tmp_path):
     """As satellites' images have where they saw nothing: one would make all weights NaN."""
-    for value in (np.nan, np.inf):
-        array = noise(5, 'float32')
-        array[2, 3, 4] = value
+    for values, words in (((np.nan, 1), 'has 1 value .*NaN'), ((np.inf, -np.inf), 'has 2 values .*NaN'),
+                          ((1j, 2), 'has values of type complex')):
+        array = noise(5, 'complex64' if 1j in values else 'float32')
+        array[2, 3, :2] = values
         np.save(tmp_path / 'a.npy', array)
-        with pytest.raises(DataError, match=r'a.npy has 1 value .*NaN'):
+        with pytest.raises(DataError, match=f'a.npy {words}'):
             load(tmp_path / 'a.npy')
 
 

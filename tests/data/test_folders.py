@@ -43,21 +43,12 @@ def linked(tmp_path):
     return root
 
 
-HIDDEN = '.git/x.png', '.ipynb_checkpoints/a-checkpoint.png', '._a.png', 'z/._d.png', 'z/.DS_Store'
-
-
-def test_folders_behind_links_are_read_as_by_mmseg(linked):
-    tree(linked, *HIDDEN)
+def test_folders_behind_links_are_read_as_by_mmseg_and_circles_of_links_end(linked, monkeypatch):
+    tree(linked, '.git/x.png', '._a.png', 'z/._d.png', 'z/.DS_Store')
     seen = ['a.png', 'again/d.png', 'e.png', 'more/10/c.png', 'more/2/b.png', 'z/d.png']
-    assert names_below(linked) == seen and files_below(linked) == sorted(files_below(linked))
-    assert find_images(linked) == (linked, files_below(linked))
+    assert names_below(linked) == seen and find_images(linked) == (linked, files_below(linked))
     mmsegs = set(list_dir_or_file(linked, list_dir=False, recursive=True))
-    assert set(names_below(linked, hidden_folders=True)) == mmsegs
-    assert mmsegs - set(seen) == set(HIDDEN[:2])
-
-
-def test_circles_of_links_end(linked, monkeypatch):
-    seen = names_below(linked)
+    assert set(names_below(linked, hidden_folders=True)) == mmsegs == {*seen, '.git/x.png'}
     (linked / 'z/up').symlink_to('..')
     (linked / 'here').symlink_to('.')
     (linked / 'more/back').symlink_to(linked)  # by way of another folder
@@ -174,7 +165,6 @@ def test_label_maps_that_cannot_be_used_are_named(listed, part, tmp_path):
 
 
 def test_label_maps_may_be_links_and_have_a_suffix_of_their_own(tmp_path):
-    """As when the framework reads them."""
     cfg = make(tmp_path / 'data', labels=(0, 1, 2))
     for path in (tmp_path / 'data').glob('annotations/*/*.png'):
         kept = tmp_path / f'{path.parent.name}_{path.name}'
@@ -193,7 +183,7 @@ def test_label_maps_may_be_links_and_have_a_suffix_of_their_own(tmp_path):
 
 
 def test_images_of_any_format_and_those_without_a_label_map_of_their_own(tmp_path):
-    for suffix in ('.png', '.jpg', '.bmp', '.TIF'):
+    for suffix in ('.bmp', '.TIF'):
         root = tmp_path / suffix
         dataset = build(make(root, suffix=suffix))
         records = [dataset.get_data_info(i) for i in range(len(dataset))]

@@ -14,10 +14,6 @@ from xcit_dense.errors import DataError
 class Tens(LoadAnnotations):
     """A user's step: the labels are the tens in the files."""
 
-    def _load_seg_map(self, results):
-        super()._load_seg_map(results)
-        results['gt_seg_map'] //= 10
-
 
 def test_label_maps_that_a_step_of_the_user_reads_are_not_judged_and_need_names(root):
     for path in (root / 'annotations/training').iterdir():

@@ -3,15 +3,12 @@ from mmcv.transforms import LoadImageFromFile
 from mmdet.datasets.transforms import LoadAnnotations
 from mmengine.config import Config
 
-from helpers.faulty_data import ANNOTATIONS, coco, folders, kinds_in, rewrite
-from xcit_dense.config.loading import load_config
-from xcit_dense.data.check import check_before_training
+from helpers.faulty_data import coco, folders, kinds_in, rewrite
 from xcit_dense.data.datasets import DataSet
 from xcit_dense.data.pipelines import image_loader, is_known_loader, loads_masks, map_loader, turns_images
 
 
 class MyAnnotations(LoadAnnotations):
-    """A user's own class, with masks by default."""
 
     def __init__(self, with_mask=True, **options):
         super().__init__(with_mask=with_mask, **options)
@@ -59,12 +56,3 @@ def test_loaders_are_found_by_their_classes():
     none = image_loader(DataSet(coco('x', pipeline=[])))
     assert none == (None, {}) and is_known_loader(*none)
     assert map_loader(DataSet(coco('x', pipeline=[dict(type=MyAnnotations)])))[0] is MyAnnotations
-
-
-def test_boxes_alone_train_the_config_for_boxes(root):
-    for name in (ANNOTATIONS, ANNOTATIONS.replace('train', 'val')):
-        rewrite(root, lambda content: [annotation.pop('segmentation') for annotation in content['annotations']], name)
-    cfg = load_config('retinanet_xcit_s12_p16_coco', data_root=root, pretrained=False)
-    cfg.classes_from_data = True
-    check_before_training(cfg)
-    assert all('with_mask=True' not in str(cfg[loader]) for loader in ('train_dataloader', 'val_dataloader'))
