@@ -71,8 +71,6 @@ def test_classes_whose_files_are_all_left_out(root, train):
     assert kinds_of(report) == {'class-unread', 'files-left-out'}
     error, = report.errors
     assert 'train/webs' in error.sentence and '2 files' in error.sentence and '.jpg' in error.sentence
-    (train / 'webs/c.jpg').write_bytes((train / 'star/star_0001.jpg').read_bytes())
-    assert 'class-unread' not in kinds_in(pictures(root), from_data=True)
     for path in train.glob('*/*'):
         path.rename(path.with_suffix('.npy'))
     assert kinds_in(pictures(root)) == {'no-images', 'files-left-out', 'class-unread'}
@@ -173,8 +171,7 @@ def test_classes_of_the_config(root, classes, kind, words):
     """mmpretrain counts the folders; other names are for display."""
     for where in (dict(metainfo=dict(classes=tuple(classes))), dict(classes=list(classes))):
         report = check_data_set(pictures(root, **where))
-        assert [finding.kind for finding in report.findings] == [kind] * bool(kind)
-        assert all(words in finding.sentence for finding in report.findings)
+        assert [(found.kind, words in found.sentence) for found in report.findings] == [(kind, True)] * bool(kind)
         assert kind or [name for name, *_ in report.classes] == list(classes)
 
 
@@ -188,8 +185,6 @@ def test_folders_that_differ_are_found_without_classes_from_data_too(root):
         finding, = check_classes(cfg)
         assert finding.kind == kind and "without 'disc'" in finding.sentence and 'empty folder' in finding.sentence
     assert check_classes(config(root)) == []  # `take_classes` tells
-    with pytest.raises(DataError, match="without 'disc'"):
-        take_classes(config(root))
 
 
 def test_the_number_of_classes_of_the_model(root):
@@ -223,8 +218,7 @@ def test_training_stops_at_what_would_end_it_and_drop_mends_it(root, train, tmp_
     kept = built(cfg.train_dataloader.dataset)
     assert len(kept) == 14 and all(f'/{NAMES[info["gt_label"]]}/' in info['img_path'] for info in map(
         kept.get_data_info, range(14)))
-    words, path = drop_findings(reports['train_dataloader'], tmp_path / 'x')
-    assert 'nothing to drop' in words and path is None
+    assert drop_findings(reports['train_dataloader'], tmp_path / 'x')[1] is None  # nothing is to be dropped
 
 
 def test_lists_are_dropped_from_too(root, tmp_path):
@@ -239,13 +233,6 @@ def test_lists_are_dropped_from_too(root, tmp_path):
     assert check_data_set(dict(dataset, ann_file=str(path)), True).findings == []
 
 
-def test_images_without_classes_or_on_no_disk(root):
-    report = check_data_set(pictures(root, data_prefix='train2017', with_label=False), trained=False)
-    assert report.findings == [] and report.counts == dict(images=6) and report.histogram() == ''
-    only(check_data_set(pictures(root, data_root='s3://bucket/')), 'not-checked')
-    only(check_data_set(dict(type='CIFAR10', data_root=str(root), data_prefix='x')), 'not-checked')
-
-
 def test_histogram_and_samples_show_the_classes(root):
     report = check_data_set(pictures(root))
     lines = report.histogram().splitlines()
@@ -254,3 +241,6 @@ def test_histogram_and_samples_show_the_classes(root):
     report.classes = [(f'c{number}', number, number) for number in range(1000)]
     lines = report.histogram().splitlines()
     assert len(lines) == 202 and 'c999 ' in lines[1] and 'c1 ' in lines[200] and 'without images: c0' in lines[201]
+    report = check_data_set(pictures(root, data_prefix='train2017', with_label=False), trained=False)
+    assert report.findings == [] and report.counts == dict(images=6) and report.histogram() == ''
+    only(check_data_set(pictures(root, data_root='s3://bucket/')), 'not-checked')

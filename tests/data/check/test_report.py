@@ -53,9 +53,6 @@ def of_kinds(kinds, source='x', **place):
 
 
 def test_every_kind_is_in_the_table_and_planted_in_a_test():
-    for kind in KINDS:
-        finding = Finding(kind, 'x')
-        assert finding.severity == ('error' if kind in ERRORS else 'warning') and finding.drops == (kind in DROP), kind
     report = of_kinds(KINDS)
     assert {f.kind for f in report.errors} == ERRORS and {f.kind for f in report.warnings} == WARNINGS
     severities = [line.split(':')[0].strip() for line in report.summary().splitlines() if re.match('  [^ ]', line)]
@@ -165,9 +162,9 @@ def test_label_maps_with_faults_are_drawn(root, tmp_path):
     save_map(lambda m: np.stack([m] * 3, 2))(image, path.with_name('000000000002.png'))
     path.with_name('000000000003.png').write_bytes(b'no map')
     report = check_data_set(folders(root))
-    drawn = {Path(sample['file']).stem[-1]: sample for sample in report.samples}
     assert [bool(sample['captions']) for sample in report.samples] == [True] * 3 + [False] * 3
-    assert drawn['2']['map'] is None and drawn['3']['map'] is None and drawn['1']['map'] == str(path)
+    maps = {Path(sample['file']).stem[-1]: sample['map'] for sample in report.samples}
+    assert maps['2'] is maps['3'] is None and maps['1'] == str(path)
     assert draw_contact_sheet(report, tmp_path / 'a.png') == 6
 
 
@@ -190,11 +187,9 @@ def test_twelve_images_with_findings_and_four_without():
     found = [(number, finding('area-empty', number)) for number in range(20)]
     found += [(19, finding('rle-size', 50)), (3, finding('box-ignored', 51)), (19, finding('box-ignored', 52))]
     chosen = choose_samples(found, list(range(100, 200)) + [3])
-    captions = {image: [int(caption.split()[2]) for caption in words] for image, words in chosen.items()}
-    assert list(captions.items())[:12] == [
-        (19, [50, 52, 19]), (0, [0]), (3, [51, 3]), *((number, [number]) for number in (1, 2, *range(4, 11)))]
-    good = list(captions)[12:]
-    assert good == [100, 133, 166, 199] and not any(captions[image] for image in good)
+    assert [(image, [int(caption.split()[2]) for caption in words]) for image, words in chosen.items()] == [
+        (19, [50, 52, 19]), (0, [0]), (3, [51, 3]), *((number, [number]) for number in (1, 2, *range(4, 11))),
+        (100, []), (133, []), (166, []), (199, [])]
     assert list(choose_samples([], [5, 6])) == [5, 6] and choose_samples([], []) == {}
     # errors go before warnings
     kinds = ('area-empty', 'area-empty', 'rle-counts', 'box-ignored', 'rle-counts', 'rle-size')
