@@ -26,7 +26,6 @@ def installed(monkeypatch):
     """Pretend that these distributions are installed; the check reads only their metadata."""
 
     def pretend(packages):
-
         def version(name):
             if name not in packages:
                 raise metadata.PackageNotFoundError(name)
@@ -44,10 +43,8 @@ def without(packages, *names, **others):
 
 
 def test_versions_that_work(installed):
-    for packages in (
-            INSTALLED, FORKS, without(INSTALLED, torch='2.15.0+cu132'),
-            without(INSTALLED, 'mmcv-lite', mmcv='2.1.0'),
-            # mixtures that train
+    for packages in (  # the last three are mixtures that train
+            INSTALLED, FORKS, without(INSTALLED, 'mmcv-lite', mmcv='2.1.0', torch='2.15.0+cu132'),
             without(INSTALLED, 'mmengine', onedl_mmengine='0.10.12'),
             without(FORKS, 'onedl-mmengine', mmengine='0.10.7'), without(FORKS, 'onedl-mmcv', mmcv_lite='2.1.0')):
         installed(packages)
@@ -59,21 +56,18 @@ def test_versions_that_work(installed):
 
 def follow(command, packages):
     """Apply a command to some packages; return what is installed then, and the options of pip in the command."""
-    packages, known, options = dict(packages), {**INSTALLED, **FORKS, **CLASSIFICATION, 'mmcv': '2.1.0'}, set()
+    packages, known = dict(packages), {**INSTALLED, **FORKS, **CLASSIFICATION, 'mmcv': '2.1.0'}
     for part in command.split(' && '):
         pip, action, *words = shlex.split(part)
-        assert pip == 'pip'
-        for word in words:
-            if word.startswith('-'):
-                options.add(word)
-            elif action == 'uninstall':
+        assert pip == 'pip' and action in ('install', 'uninstall')
+        for word in (word for word in words if not word.startswith('-')):
+            if action == 'uninstall':
                 packages.pop(word)
             else:
                 asked = Requirement(word)
-                version = known.get(asked.name, '1.0')
-                assert action == 'install' and asked.specifier.contains(version)
-                packages[asked.name] = version
-    return packages, options
+                packages[asked.name] = known.get(asked.name, '1.0')
+                assert asked.specifier.contains(packages[asked.name])
+    return packages, {word for word in shlex.split(command) if word.startswith('-')}
 
 
 @pytest.mark.parametrize('packages, words, wanted', (
@@ -89,7 +83,6 @@ def follow(command, packages):
     (without(INSTALLED, 'mmengine', 'mmcv-lite', mmengine_lite='0.10.7'), ('mmcv is not installed', ), INSTALLED),
     # among forks, forks
     (without(FORKS, 'onedl-mmcv'), ('mmcv is not installed', ), FORKS),
-    (without(FORKS, 'onedl-mmsegmentation'), ('mmseg is not installed', ), FORKS),
     (without(FORKS, onedl_mmengine='0.10.7'), ('onedl-mmengine 0.10.7', '>=0.10.8,<1'), FORKS),
     (without(FORKS, 'onedl-mmdetection', mmdet='3.3.0'), ('mmdet 3.3.0', '<2.2', 'onedl-mmcv 2.3.6'), FORKS),
     # twice the same folder
@@ -105,9 +98,8 @@ def test_what_does_not_work_is_one_error_and_its_fix_fixes_it(installed, package
     problem, _, fix = str(caught.value).partition('Fix it with: ')
     assert all(word in problem for word in words)
     assert ('torchvision' in fix) == ('torch 2' in problem)  # the two are compiled for each other
-    fixed, _ = follow(fix, packages)
-    assert fixed == wanted
-    installed(fixed)
+    assert follow(fix, packages)[0] == wanted
+    installed(wanted)
     check_versions('mmdet', 'mmseg')
 
 
@@ -123,10 +115,7 @@ def test_what_classifiers_need_is_minded_for_them_alone(installed, stack, others
         check_versions(*CLASSIFICATION)
     problem, _, fix = str(caught.value).partition('Fix it with: ')
     assert all(word in problem for word in words)
-    fixed, _ = follow(fix, {**stack, **others})
-    assert fixed == {**stack, **CLASSIFICATION}
-    installed(fixed)
-    check_versions('mmdet', 'mmseg', *CLASSIFICATION)
+    assert follow(fix, {**stack, **others})[0] == {**stack, **CLASSIFICATION}
     assert [Requirement(line).name for line in extras()['classification']] == list(CLASSIFICATION)
     assert not {Requirement(line).name for name in STACKS for line in extras()[name]} & {*CLASSIFICATION}
 
@@ -174,14 +163,10 @@ metadata.version = version
 sys.modules[{framework!r}] = None
 {code}
 ''')
-    asked = shlex.quote(requirements(running_stack())[framework][0])
+    stack = 'onedl' if 'onedl-mmengine' in {d.metadata['Name'] for d in metadata.distributions()} else 'openmmlab'
+    asked = shlex.quote(requirements(stack)[framework][0])
     assert f'{framework} is not installed' in last and f'pip install {asked}' in last
     assert ('imported' in out) == ('imported' in code)  # without torch the runtime is what the package has
-
-
-def running_stack():
-    """The stack that these tests run with."""
-    return 'onedl' if 'onedl-mmengine' in {d.metadata['Name'] for d in metadata.distributions()} else 'openmmlab'
 
 
 @pytest.mark.integration
