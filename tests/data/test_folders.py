@@ -164,24 +164,6 @@ def test_label_maps_that_cannot_be_used_are_named(listed, part, tmp_path):
         take_classes(cfg)
 
 
-def test_label_maps_may_be_links_and_have_a_suffix_of_their_own(tmp_path):
-    cfg = make(tmp_path / 'data', labels=(0, 1, 2))
-    for path in (tmp_path / 'data').glob('annotations/*/*.png'):
-        kept = tmp_path / f'{path.parent.name}_{path.name}'
-        path.rename(kept)
-        path.with_name(f'{path.stem}_labels.png').symlink_to(kept)
-    cv2.imwrite(str(tmp_path / 'data/annotations/training/a_colours.png'), np.zeros((4, 6, 3), np.uint8))
-    for loader in (cfg.train_dataloader, cfg.val_dataloader):
-        loader.dataset.seg_map_suffix = '_labels.png'
-    data = build(cfg)
-    assert cfg.model.decode_head.num_classes == 3
-    assert data.get_data_info(0)['seg_map_path'].endswith('training/a_labels.png')
-    assert kinds_in(cfg.train_dataloader.dataset, from_data=True) == set()
-    (tmp_path / 'training_b.png').unlink()
-    with pytest.raises(DataError, match='b_labels.png cannot be read'):
-        take_classes(cfg)
-
-
 def test_images_of_any_format_and_those_without_a_label_map_of_their_own(tmp_path):
     for suffix in ('.bmp', '.TIF'):
         root = tmp_path / suffix

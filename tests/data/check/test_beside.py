@@ -1,12 +1,13 @@
 """Data sets compared with each other and with their metrics; files that were checked once are not read again."""
 import os
 import shutil
+from unittest.mock import Mock
 
 import pytest
 from mmengine.config import Config
 from PIL import Image
 
-from helpers.faulty_data import ANNOTATIONS, NAN, coco, fields, folders, kinds_of, only, rewrite
+from helpers.faulty_data import ANNOTATIONS, NAN, coco, fields, folders, kinds_of, rewrite
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.data import files as data_files
@@ -83,32 +84,26 @@ def test_a_training_is_stopped_by_the_metric_of_its_validation_alone(root):
 
 
 def test_second_look_reads_only_what_changed(root, monkeypatch):
-    read, looks = [], []
-    header, coco_file = images.read_header, coco_check.check_coco
-    monkeypatch.setattr(images, 'read_header', lambda path: read.append(path) or header(path))
-    monkeypatch.setattr(coco_check, 'check_coco', lambda *args: looks.append(args) or coco_file(*args))
-
-    def look():
-        read.clear()
-        looks.clear()
-        return check_data_set(coco(root)), len(looks), len(read)
-
-    assert look()[1:] == (1, 6)
-    report, *counted = look()
-    assert counted == [0, 0] and report.findings == [] and report.samples and report.counts['images'] == 6
-    os.utime(root / 'train2017/000000000002.jpg', ns=(0, 0))
-    assert look()[1:] == (0, 1)
-    Image.new('RGB', (9, 9)).save(root / 'train2017/000000000003.jpg')
-    report, *counted = look()
-    assert counted == [0, 1] and only(report, 'image-size')[0].id == 3
-    (root / 'train2017/000000000004.jpg').unlink()
-    report, *counted = look()
-    assert counted == [0, 0] and {f.kind for f in report.findings} == {'image-size', 'image-missing'}
-    rewrite(root, fields('annotations', 0, bbox=[NAN] * 4))
-    report, *counted = look()
-    assert counted == [1, 0] and 'box-ignored' in kinds_of(report)
+    header, file = Mock(wraps=images.read_header), Mock(wraps=coco_check.check_coco)
+    monkeypatch.setattr(images, 'read_header', header)
+    monkeypatch.setattr(coco_check, 'check_coco', file)
+    image = (root / 'train2017/00000000000{}.jpg').as_posix().format
+    for change, files, headers, kinds in (
+            (lambda: None, 1, 6, set()), (lambda: None, 0, 0, set()),
+            (lambda: os.utime(image(2), ns=(0, 0)), 0, 1, set()),
+            (lambda: Image.new('RGB', (9, 9)).save(image(3)), 0, 1, {'image-size'}),
+            (lambda: os.unlink(image(4)), 0, 0, {'image-size', 'image-missing'}),
+            (lambda: rewrite(root, fields('annotations', 0, bbox=[NAN] * 4)), 1, 0, {
+                'image-size', 'image-missing', 'box-ignored'})):
+        change()
+        header.reset_mock()
+        file.reset_mock()
+        report = check_data_set(coco(root))
+        assert (file.call_count, header.call_count, kinds_of(report)) == (files, headers, kinds)
+        assert report.samples and report.counts['images'] == 6
+    header.reset_mock()
     check_data_set(coco(root), use_cache=False)
-    assert len(read) == 5
+    assert header.call_count == 5
 
 
 def test_damaged_cache_is_not_believed_and_without_a_place_there_is_none(root, tmp_path, monkeypatch):

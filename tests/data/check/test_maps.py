@@ -94,7 +94,10 @@ def test_a_map_is_read_label_by_label(tmp_path):
     Image.fromarray(np.eye(4, dtype=bool)).save(tmp_path / '1.png')
     for name in ('p.png', '1.png'):
         assert read_map(tmp_path / name)['labels'] == [[0, 12], [1, 4]]
-    Image.fromarray(np.eye(4, dtype=np.int32) - 1).save(tmp_path / 'i.tif')  # mmseg reads -1 as 255
+    for kind in (np.uint16, np.float32):  # small labels of more bits are read as mmseg reads them
+        Image.fromarray(np.eye(4, dtype=kind) * 7).save(tmp_path / 'i.tif')
+        assert read_map(tmp_path / 'i.tif')['labels'] == [[0, 12], [7, 4]]
+    Image.fromarray(np.eye(4, dtype=np.int32) - 1).save(tmp_path / 'i.tif')  # -1 as 255
     assert read_map(tmp_path / 'i.tif')['labels'] == [[0, 4], [255, 12]]
 
 
@@ -142,9 +145,8 @@ def test_data_set_that_reads_one_suffix_or_a_list(root):
 
 def test_layout_that_the_class_of_a_data_set_knows(root):
     """Suffixes and the first label are those of the class where the config does not say them."""
-    street = dict(type='CityscapesDataset', data_root=str(root), data_prefix=dict(
-        img_path='leftImg8bit/train', seg_map_path='gtFine/train'))
-    images, maps = (root / street['data_prefix'][key] / 'town' for key in ('img_path', 'seg_map_path'))
+    street = dict(type='CityscapesDataset', data_root=str(root), data_prefix=dict(img_path='a', seg_map_path='b'))
+    images, maps = root / 'a/town', root / 'b/town'
     for folder in (images, maps):
         folder.mkdir(parents=True)
     for number in range(2):

@@ -112,6 +112,13 @@ def test_images_are_drawn_as_mmcv_reads_them(tmp_path, mark, place):
     assert same(pixels[:, :left], (225, 225, 222)) and same(pixels[:, left + width:], (225, 225, 222))
 
 
+def test_arrays_are_stretched_and_images_of_8_bits_are_not(tmp_path):
+    assert same(drawn(tmp_path, file=image(tmp_path, name='a.tif'))[0], PAPER)
+    np.save(tmp_path / 'a.npy', np.linspace(1000, 3000, WIDTH * HEIGHT).reshape(HEIGHT, WIDTH).astype(np.uint16))
+    rows = drawn(tmp_path, file=str(tmp_path / 'a.npy'))[0].mean((1, 2))
+    assert rows[0] < 5 and 120 < rows[HEIGHT // 2] < 135 and rows[-1] > 250
+
+
 @pytest.mark.parametrize('first, ignored', ((0, [255]), (1, [0, 255]), (0, [2, 255])))
 def test_label_maps_are_drawn_in_the_colours_of_their_classes(tmp_path, first, ignored):
     """Each label for itself, also the first and the last; what is ignored is dark, what no class has is striped."""
