@@ -16,21 +16,16 @@ from xcit_dense.errors import ConfigError, DataError
 from xcit_dense.train.loaders import ResumableLoader
 
 
-def photo(path, mode='RGB', size=(50, 40)):
+def photo(path, mode='RGB'):
     """Write an image with many values."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    seed = sum(map(ord, str(path.name)))
-    image = Image.fromarray(np.random.RandomState(seed).randint(0, 256, (*size[::-1], 3), np.uint8))
-    image.convert(mode).save(path)
+    pixels = np.random.RandomState(sum(map(ord, path.name))).randint(0, 256, (40, 50, 3), np.uint8)
+    Image.fromarray(pixels).convert(mode).save(path)
 
 
-def label_map(path, colours=False, bits=8):
-    """Write an image with three values."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    labels = np.arange(2000).reshape(40, 50) // 800
-    if colours:
-        labels = np.array([(128, 64, 128), (70, 70, 70), (0, 0, 142)], np.uint8)[labels]
-    Image.fromarray(labels.astype(np.uint16 if bits == 16 else np.uint8)).save(path)
+def write(root, names):
+    for name in names:
+        photo(root / name)
 
 
 def used(root, **options):
@@ -78,19 +73,6 @@ LAYOUTS = dict(
     faces=(['no_mask/2.png', 'target/board.jpg', 'masks of cats/3.png'], ['mask/1.png']))
 
 
-def is_map(name):
-    return any(word in name.lower() for word in ('annotations', 'gtfine', 'gtcoarse', 'stuffthing', 'segm', '_mask.png',
-                                                 '_label.png'))
-
-
-def write(root, names):
-    for name in names:
-        if is_map(name):
-            label_map(root / name, 'color' in name, 16 if 'SegmentationObject' in name else 8)
-        else:
-            photo(root / name)
-
-
 @pytest.mark.parametrize('layout', LAYOUTS)
 def test_label_maps_and_images_for_validation_are_left_out(tmp_path, layout):
     kept, left_out = LAYOUTS[layout]
@@ -109,7 +91,7 @@ def test_the_log_of_a_placed_config_names_what_is_left_out_and_the_config_keeps_
     assert 'images/validation/* (images for validation)' in text and '--train-images' in text
     dataset = cfg.train_dataloader.dataset
     assert set(dataset.left_out) == {'annotations/*.png', 'images/validation/*'}
-    label_map(tmp_path / 'later/1.png')  # decided once
+    photo(tmp_path / 'later/1_mask.png')  # decided once
     assert len(UnlabelledSource(dataset).images()) == 2
     place_data(cfg := config(tmp_path), tmp_path, DataOptions(train_images='images/validation'), tmp_path / 'made')
     assert UnlabelledSource(cfg.train_dataloader.dataset).images() == [(f'{tmp_path}/images/validation/2.jpg', None)]

@@ -102,8 +102,8 @@ def test_fault_of_a_list(root, kind, line, words):
 def test_lists_that_cannot_be_used_at_all(root):
     dataset = pictures(root, ann_file=write_list(root, 'star/star_0001.jpg 3\n'))
     (root / 'classes.txt').write_text('a\na\n')
-    found = only(check_data_set(dataset, True), 'class-list')
-    assert found[0].file == str(root / 'classes.txt') and "['a', 'a']" in found[0].sentence
+    assert f"{root}/classes.txt must have one unique class name per line and no empty lines: ['a', 'a']" in only(
+        check_data_set(dataset, True), 'class-list')[0].sentence
     for content, words in ((b'\xef\xbb\xbfstar/star_0001.jpg 3\nstar/star_0002.jpg 3\n',
                             'line 1 cannot be used: it begins with a byte order mark'),
                            (b'\xff', 'list.txt has no image'), (b'', 'list.txt has no image')):
@@ -122,8 +122,7 @@ def test_one_image_in_training_and_validation(root, train, monkeypatch):
     report = check_data_sets(config(root))['val_dataloader']
     found = only(report, 'image-in-training')
     assert [finding.file for finding in found] == [f'{root}/classes/val/{name}/copy.jpg' for name in NAMES]
-    assert found[0].value == f'{train}/cross/cross_0001.jpg' and found[0].severity == 'warning'
-    assert 'and 2 more' in report.summary()
+    assert found[0].value == f'{train}/cross/cross_0001.jpg'
     monkeypatch.setattr(class_images, 'hash_of', lambda path: pytest.fail(f'{path} is read again'))
     assert check_data_sets(config(root))['val_dataloader'].findings == found
     report = check_data_sets(config(root, val=pictures(root)))['val_dataloader']  # nothing is to be compared
@@ -135,31 +134,21 @@ def test_parts_of_one_data_set_are_not_compared_and_files_that_end_differently_n
     monkeypatch.setattr(class_images, 'hash_of', lambda path: pytest.fail(f'{path} is read as a whole'))
     check_data_sets(config(root), use_cache=False)
     monkeypatch.undo()
-    for part in ('indices', 'fold'):
-        cfg = config(root, val=pictures(root))
-        for number, loader in enumerate((cfg.train_dataloader, cfg.val_dataloader)):
-            if part == 'indices':
-                loader.dataset.indices = [number]
-            else:
-                loader.dataset = dict(type='KFoldDataset', fold=0, test_mode=bool(number), dataset=loader.dataset)
-        assert all(report.findings == [] for report in check_data_sets(cfg).values()), part
+    for train, val in ([pictures(root, indices=[number]) for number in (3, 5)], [
+            dict(type='KFoldDataset', fold=0, test_mode=tested, dataset=pictures(root)) for tested in (False, True)]):
+        assert all(report.findings == [] for report in check_data_sets(config(root, train, val)).values()), train
 
 
 def test_second_look_opens_nothing_and_huge_images_are_taken(root, monkeypatch):
     """A validation data set with an empty folder is good too."""
     shutil.rmtree(root / 'classes/val/star')
     (root / 'classes/val/star').mkdir()
+    monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 100)  # OpenCV reads such images
     first = check_data_sets(config(root))
-    with monkeypatch.context() as patch:
-        patch.setattr(Image, 'open', None)
-        again = check_data_sets(config(root))
-    assert [report.findings for report in again.values()] == [[], []]
-    assert again['val_dataloader'].classes[3] == ('star', 0, 0)
-    assert [report.images for report in again.values()] == [report.images for report in first.values()]
-    assert len(again['train_dataloader'].images) == 15
-    monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 100)
-    report = check_data_set(pictures(root), use_cache=False)  # OpenCV reads them
-    assert report.errors == [] and report.counts['images'] == 15
+    monkeypatch.setattr(Image, 'open', None)
+    again = check_data_sets(config(root))
+    assert again == first and [report.findings for report in again.values()] == [[], []]
+    assert again['val_dataloader'].classes[3] == ('star', 0, 0) and len(again['train_dataloader'].images) == 15
 
 
 @pytest.mark.parametrize('classes, kind, words', (
@@ -207,17 +196,13 @@ def test_training_stops_at_what_would_end_it_and_drop_mends_it(root, train, tmp_
     with pytest.raises(DataError, match=r'1 error (.|\n)*a b.jpg cannot be read(.|\n)*--drop'):
         check_before_training(cfg)
     for loader, report in check_data_sets(cfg).items():
-        words, path = drop_findings(report, tmp_path / loader)
-        assert str(path) in words and path.name == f'{loader.partition("_")[0]}.txt'
-        cfg[loader].dataset.ann_file = str(path)
+        cfg[loader].dataset.ann_file = str(drop_findings(report, tmp_path / loader)[1])
     reports = check_data_sets(cfg)
-    assert [report.findings for report in reports.values()] == [[], []]
-    assert [report.counts['images'] for report in reports.values()] == [14, 5]
+    assert [(report.findings, report.counts['images']) for report in reports.values()] == [([], 14), ([], 5)]
     take_classes(cfg)
     assert cfg.train_dataloader.dataset.metainfo.classes == NAMES
     kept = built(cfg.train_dataloader.dataset)
-    assert len(kept) == 14 and all(f'/{NAMES[info["gt_label"]]}/' in info['img_path'] for info in map(
-        kept.get_data_info, range(14)))
+    assert all(f'/{NAMES[info["gt_label"]]}/' in info['img_path'] for info in map(kept.get_data_info, range(14)))
     assert drop_findings(reports['train_dataloader'], tmp_path / 'x')[1] is None  # nothing is to be dropped
 
 
