@@ -1,6 +1,7 @@
 """Folders of images and label maps: links, hidden things, lists of classes, and which map belongs to an image."""
 import os
 import shutil
+from itertools import product
 from pathlib import Path
 
 import cv2
@@ -110,20 +111,12 @@ def test_the_suffix_of_label_maps_is_what_stands_behind_the_stem():
 
 def make(root, suffix='.png', labels=(0, 1, 255)):
     """A data set of two images and label maps, and its config."""
-    for part in ('training', 'validation'):
-        for folder, ending, values in (('images', suffix, (0, 0, 0)), ('annotations', '.png', labels)):
-            (root / folder / part).mkdir(parents=True, exist_ok=True)
-            for name in 'ab':
-                pixels = np.zeros((4, 6, 3), np.uint8) if folder == 'images' else np.resize(
-                    np.array(values, np.uint8), (4, 6))
-                cv2.imwrite(str(root / folder / part / f'{name}{ending}'), pixels)
+    for part, name in product(('training', 'validation'), 'ab'):
+        for file, pixels in ((f'images/{part}/{name}{suffix}', np.zeros((4, 6, 3), np.uint8)),
+                             (f'annotations/{part}/{name}.png', np.resize(np.array(labels, np.uint8), (4, 6)))):
+            (root / file).parent.mkdir(parents=True, exist_ok=True)
+            cv2.imwrite(str(root / file), pixels)
     return load_config(TINY_SEG_CONFIG, data_root=root)
-
-
-def build(cfg):
-    take_classes(cfg)
-    init_default_scope('mmseg')
-    return DATASETS.build(cfg.train_dataloader.dataset)
 
 
 def test_class_names_come_from_the_list_or_are_the_labels(tmp_path):
@@ -135,14 +128,13 @@ def test_class_names_come_from_the_list_or_are_the_labels(tmp_path):
     take_classes(cfg)
     assert cfg.val_dataloader.dataset.metainfo.classes == ('sky', 'traffic light', 'boat')
     assert cfg.model.decode_head.num_classes == 3
-    for text, words in ((b'sky\nsky\n', 'unique'), (b'sky\n\nsea\n', 'no empty lines'), (b'', 'no empty lines'),
-                        (b'\xff\xfe', 'decode')):
+    for text, words in ((b'sky\nsky\n', 'unique'), (b'sky\n\nsea\n', 'no empty lines'), (b'\xff\xfe', 'decode')):
         (tmp_path / 'classes.txt').write_bytes(text)
         with pytest.raises(DataError, match=words):
             take_classes(make(tmp_path))
     (tmp_path / 'classes.txt').unlink()
-    for labels in ((255, ), (0, 255)):
-        with pytest.raises(DataError, match='segmentation needs at least two.*255 is ignored'):
+    for labels, amount in (((255, ), 'no class'), ((0, 255), 'only one class')):
+        with pytest.raises(DataError, match=f'have {amount}, but segmentation needs at least two.*255 is ignored'):
             take_classes(make(tmp_path, labels=labels))
 
 
@@ -165,16 +157,20 @@ def test_label_maps_that_cannot_be_used_are_named(listed, part, tmp_path):
 
 
 def test_images_of_any_format_and_those_without_a_label_map_of_their_own(tmp_path):
-    for suffix in ('.bmp', '.TIF'):
-        root = tmp_path / suffix
-        dataset = build(make(root, suffix=suffix))
-        records = [dataset.get_data_info(i) for i in range(len(dataset))]
-        assert [r['img_path'] for r in records] == [str(root / f'images/training/{n}{suffix}') for n in 'ab']
-        assert [r['seg_map_path'] for r in records] == [str(root / f'annotations/training/{n}.png') for n in 'ab']
-    shutil.copy(root / 'images/training/a.TIF', root / 'images/training/a.bmp')
+    def build(root):
+        take_classes(cfg := load_config(TINY_SEG_CONFIG, data_root=root))
+        init_default_scope('mmseg')
+        return DATASETS.build(cfg.train_dataloader.dataset)
+
+    make(tmp_path, suffix='.TIF')
+    images, maps = tmp_path / 'images/training', tmp_path / 'annotations/training'
+    records = [*map((dataset := build(tmp_path)).get_data_info, range(len(dataset)))]
+    assert [(r['img_path'], r['seg_map_path']) for r in records] == [
+        (f'{images}/{name}.TIF', f'{maps}/{name}.png') for name in 'ab']
+    shutil.copy(images / 'a.TIF', images / 'a.bmp')
     with pytest.raises(DataError, match=r'a\.TIF and .*a\.bmp have the same label map'):
-        build(load_config(TINY_SEG_CONFIG, data_root=root))
-    (root / 'images/training/a.bmp').unlink()
-    (root / 'annotations/training/b.png').unlink()
+        build(tmp_path)
+    (images / 'a.bmp').unlink()
+    (maps / 'b.png').unlink()
     with pytest.raises(DataError, match=r'training/b\.TIF has no label map'):
-        build(load_config(TINY_SEG_CONFIG, data_root=root))
+        build(tmp_path)
