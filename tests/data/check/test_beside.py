@@ -28,8 +28,8 @@ def test_every_member_has_a_report_of_its_own(root, tmp_path):
     rewrite(root, fields('annotations', 0, segmentation='x'))
     make_demo_data(tmp_path / 'other', num_train=4, num_val=2, size=64)
     good = coco(tmp_path / 'other')
-    repeated = dict(type='RepeatDataset', times=2, dataset=good)
-    for members, name in (((coco(root), good), '0'), ((good, coco(root)), '1'), ((coco(root), repeated), '0')):
+    for members, name in (((coco(root), dict(type='RepeatDataset', times=2, dataset=good)), '0'),
+                          ((good, coco(root)), '1')):
         reports = check_data_sets(Config(dict(train_dataloader=concat(*members))))
         assert set(reports) == {'train_dataloader.0', 'train_dataloader.1'}
         assert [names for names, report in reports.items() if report.errors] == [f'train_dataloader.{name}']
@@ -110,11 +110,8 @@ def test_damaged_cache_is_not_believed_and_without_a_place_there_is_none(root, t
     folder = tmp_path / 'cache/xcit_dense/data_check'
     rewrite(root, fields('annotations', 0, bbox=[NAN] * 4))
     first = check_data_set(coco(root))
-    for harm in (lambda path: path.write_bytes(path.read_bytes()[:-20]),
-                 lambda path: path.write_bytes(b'\xff'), lambda path: (path.unlink(), path.mkdir())):
-        kept = sorted(folder.iterdir())
-        assert len(kept) == 2
-        for path in kept:
+    for harm in (lambda path: path.write_bytes(path.read_bytes()[:-20]), lambda path: (path.unlink(), path.mkdir())):
+        for path in sorted(folder.iterdir()):
             harm(path)
         assert repr(check_data_set(coco(root)).findings) == repr(first.findings)
     monkeypatch.setenv('XDG_CACHE_HOME', str(root / ANNOTATIONS))

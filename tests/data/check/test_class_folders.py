@@ -6,14 +6,7 @@ from mmengine.config import Config
 from PIL import Image
 
 from helpers.faulty_data import built, kinds_in, kinds_of, only, pictures, write_list
-from xcit_dense.data.check import (
-    check_before_training,
-    check_classes,
-    check_data_set,
-    check_data_sets,
-    class_images,
-    drop_findings,
-)
+from xcit_dense.data.check import check_before_training, check_classes, check_data_set, check_data_sets, drop_findings
 from xcit_dense.data.classes import take_classes
 from xcit_dense.errors import DataError
 
@@ -123,7 +116,7 @@ def test_one_image_in_training_and_validation(root, train, monkeypatch):
     found = only(report, 'image-in-training')
     assert [finding.file for finding in found] == [f'{root}/classes/val/{name}/copy.jpg' for name in NAMES]
     assert found[0].value == f'{train}/cross/cross_0001.jpg'
-    monkeypatch.setattr(class_images, 'hash_of', lambda path: pytest.fail(f'{path} is read again'))
+    monkeypatch.setattr('xcit_dense.data.check.class_images.hash_of', lambda path: pytest.fail(f'{path} is read again'))
     assert check_data_sets(config(root))['val_dataloader'].findings == found
     report = check_data_sets(config(root, val=pictures(root)))['val_dataloader']  # nothing is to be compared
     assert len(only(report, 'image-in-training')) == report.counts['images'] == 15
@@ -131,7 +124,7 @@ def test_one_image_in_training_and_validation(root, train, monkeypatch):
 
 def test_parts_of_one_data_set_are_not_compared_and_files_that_end_differently_not_read(root, monkeypatch):
     """Which of its images are in which part is the data set's own matter."""
-    monkeypatch.setattr(class_images, 'hash_of', lambda path: pytest.fail(f'{path} is read as a whole'))
+    monkeypatch.setattr('xcit_dense.data.check.class_images.hash_of', lambda path: pytest.fail(f'{path} is read'))
     check_data_sets(config(root), use_cache=False)
     monkeypatch.undo()
     for train, val in ([pictures(root, indices=[number]) for number in (3, 5)], [

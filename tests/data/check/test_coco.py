@@ -10,19 +10,8 @@ from mmdet.datasets.transforms import LoadAnnotations
 from PIL import Image
 from pycocotools import mask as mask_api
 
-from helpers.faulty_data import (
-    ANNOTATIONS,
-    INFINITE,
-    NAN,
-    append,
-    coco,
-    fields,
-    kinds_in,
-    kinds_of,
-    only,
-    polygon,
-    rewrite,
-)
+from helpers import faulty_data
+from helpers.faulty_data import ANNOTATIONS, INFINITE, NAN, append, coco, fields, kinds_in, kinds_of, only, rewrite
 from xcit_dense.data.check import Finding, check_data_set, check_data_sets
 from xcit_dense.data.check.coco import check_coco
 from xcit_dense.data.check.coco_file import counts_in
@@ -93,14 +82,14 @@ FAULTS = (
     ('mask-missing', without('segmentation'), 'annotation 1 '),
     ('mask-missing', fields('annotations', 0, segmentation=[]), 'annotation 1 '),
     ('mask-malformed', fields('annotations', 0, segmentation='x'), "'x'"),
-    ('mask-malformed', polygon(1, 1, 5, 5, 1, 'x'), "'x'"),
-    ('mask-malformed', polygon(1, 1, 5, 5, 1, 10**400), '[1, 1, 5, 5, 1, 1000'),
+    ('mask-malformed', faulty_data.polygon(1, 1, 5, 5, 1, 'x'), "'x'"),
+    ('mask-malformed', faulty_data.polygon(1, 1, 5, 5, 1, 10**400), '[1, 1, 5, 5, 1, 1000'),
     ('rle-size', fields('annotations', 0, segmentation=dict(size='x', counts='x')), "'x', not "),
     ('mask-malformed', fields('annotations', 0, segmentation=dict(size=[4, 4])), 'size'),
-    ('polygon-points', polygon(1, 1, 5, 5), '4 numbers'),
-    ('polygon-absurd', polygon(1, 1, 5, NAN, 1, 5), 'nan'),
-    ('polygon-absurd', polygon(1, 1, -2147483648, 5, 1, 5), '-2.14748e+09'),
-    ('polygon-outside', polygon(-9, -9, -5, -5, -9, -5), 'x from -9 to -5'),
+    ('polygon-points', faulty_data.polygon(1, 1, 5, 5), '4 numbers'),
+    ('polygon-absurd', faulty_data.polygon(1, 1, 5, NAN, 1, 5), 'nan'),
+    ('polygon-absurd', faulty_data.polygon(1, 1, -2147483648, 5, 1, 5), '-2.14748e+09'),
+    ('polygon-outside', faulty_data.polygon(-9, -9, -5, -5, -9, -5), 'x from -9 to -5'),
     ('rle-counts', rle(lambda total: [total + 5, -5]), '-5'),
     *(('rle-counts', rle(bad), repr(bad)[:6]) for bad in ([1, 'x'], '11', '1P', '1é', '', 'oooooooooooo1')),
     ('image-missing', fields('images', 0, file_name='a\0b'), r'a\x00b'),

@@ -65,10 +65,9 @@ def test_labels_are_counted_for_the_right_class(tmp_path, zero, ignored, classes
     data_of(tmp_path, {0: 1, 1: 2, 2: 4, 255: 3}, {0: 10})
     report = check_data_set(dataset_of(tmp_path, reduce_zero_label=zero, ignore_index=ignored))
     assert report.classes == classes and report.unit == 'pixels'
-    assert report.counts['images'] == 2 and report.counts['classes'] == 3
     # of the second map nothing is left where 0 is unlabelled
     assert kinds_of(report) == ({'map-ignored'} if zero else set())
-    assert report.counts['images without labels'] == int(zero)
+    assert report.counts == {'images': 2, 'images without labels': zero, 'classes': 3}
 
 
 def test_without_a_list_each_label_up_to_the_highest_is_a_class(tmp_path):
@@ -146,14 +145,12 @@ def test_data_set_that_reads_one_suffix_or_a_list(root):
 def test_layout_that_the_class_of_a_data_set_knows(root):
     """Suffixes and the first label are those of the class where the config does not say them."""
     street = dict(type='CityscapesDataset', data_root=str(root), data_prefix=dict(img_path='a', seg_map_path='b'))
-    images, maps = root / 'a/town', root / 'b/town'
-    for folder in (images, maps):
-        folder.mkdir(parents=True)
-    for number in range(2):
-        Image.new('RGB', (40, 30)).save(images / f'town_{number}_leftImg8bit.png')
-        Image.fromarray(np.full((30, 40), [18, 255][number], np.uint8)).save(
-            maps / f'town_{number}_gtFine_labelTrainIds.png')
-        Image.new('RGBA', (40, 30)).save(maps / f'town_{number}_gtFine_color.png')
+    for folder in 'ab':
+        (root / folder / 'town').mkdir(parents=True)
+    for number, label in enumerate((18, 255)):
+        Image.new('RGB', (40, 30)).save(root / f'a/town/town_{number}_leftImg8bit.png')
+        Image.new('L', (40, 30), label).save(root / f'b/town/town_{number}_gtFine_labelTrainIds.png')
+        Image.new('RGBA', (40, 30)).save(root / f'b/town/town_{number}_gtFine_color.png')
     (root / 'classes.txt').unlink()
     report = check_data_set(street)
     only(report, 'map-ignored')
@@ -173,8 +170,6 @@ def test_maps_are_counted_and_read_once_for_check_and_training(root, monkeypatch
     save_map(lambda m: np.full_like(m, 255))(*image_and_map(root))
     monkeypatch.chdir(root.parent)
     (root / 'classes.txt').unlink()
-    report = check_data_set(folders('data', metainfo={}), from_data=True)
-    assert report.counts['images without labels'] == 1 and report.findings[0].severity == 'warning'
     check_before_training(load_config(TINY_SEG_CONFIG, data_root='data', pretrained=False))
     monkeypatch.setattr(label_maps, 'read_map', lambda path: pytest.fail(f'{path} is read again'))
     for place in ('data', root):

@@ -11,17 +11,8 @@ from PIL import Image
 from helpers.faulty_data import ANNOTATIONS, INFINITE, coco, fields, folders, image_and_map, rewrite, save_map
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
-from xcit_dense.data.check import (
-    KINDS,
-    Finding,
-    Report,
-    check,
-    check_before_training,
-    check_data_set,
-    draw_contact_sheet,
-    drop_findings,
-)
-from xcit_dense.data.check.findings import each_kind_first
+from xcit_dense.data.check import check, check_before_training, check_data_set, draw_contact_sheet, drop_findings
+from xcit_dense.data.check.findings import KINDS, Finding, Report, each_kind_first
 from xcit_dense.data.check.images import choose_samples
 from xcit_dense.data.demo import CLASSES
 from xcit_dense.draw.classes import class_colours
@@ -90,7 +81,6 @@ def test_what_is_dropped(root, tmp_path):
 
 
 def stopped(root, config=TINY_CONFIG):
-    """Return the error of a training."""
     with pytest.raises(DataError) as caught:
         check_before_training(load_config(config, data_root=root, pretrained=False))
     return str(caught.value)

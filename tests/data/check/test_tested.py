@@ -78,10 +78,8 @@ def custom(names=()):
     (listed(3), 3, ('line 2', 'label 3', '0 to 2')), (listed('x'), 1000, ('line 2', "x'")),
     # more names than the data set has, fewer folders than outputs, no labels, files on no disk, other data
     (listed(999), 1000, ()), (listed(5), None, ()), (custom('ab'), 3, ()),
-    (lambda root: dict(imagenet(root), with_label=False), 3, ()),
-    (lambda root: dict(imagenet(root), split='test'), 3, ()),
-    (lambda root: dict(imagenet(root), data_root='s3://bucket'), 3, ()),
-    (lambda root: dict(type='CIFAR10', data_root=str(root)), 3, ())))
+    *((lambda root, more=more: dict(imagenet(root), **more), 3, ()) for more in (
+        dict(with_label=False), dict(split='test'), dict(data_root='s3://bucket'), dict(type='CIFAR10')))))
 def test_what_would_end_a_test_is_told_with_the_mend(tmp_path, make, count, words):
     with pytest.raises(DataError) if words else nullcontext() as caught:
         check_before_test(config(make(tmp_path), count))
@@ -89,7 +87,7 @@ def test_what_would_end_a_test_is_told_with_the_mend(tmp_path, make, count, word
 
 
 def test_the_tool_ends_before_the_model_is_built(call_tool, tmp_path):
-    imagenet(tmp_path)
+    Image.new('RGB', (9, 9)).save(imagenet(tmp_path)['data_root'] + '/val/a.png')
     code, message = call_tool('test.py', TINY_CLS_CONFIG, 'absent.pth', '--data-root', tmp_path)
     assert code == 1 and 'no class folders' in message and 'ann_file' in message
 

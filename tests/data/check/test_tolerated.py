@@ -3,10 +3,9 @@ import shutil
 
 import numpy as np
 import pytest
-from mmcv.transforms import BaseTransform, LoadImageFromFile, RandomResize
+from mmcv.transforms import BaseTransform
 from mmdet.datasets import CocoDataset
 from mmengine.config import Config
-from mmseg.datasets.transforms import LoadAnnotations
 from PIL import Image
 
 from helpers.faulty_data import NAN, coco, fields, folders, image_and_map, kinds_in, kinds_of, only, rewrite
@@ -25,10 +24,6 @@ def records_of(root, **changes):
     return [dataset.get_data_info(i) for i in range(len(dataset))]
 
 
-def objects_of(root, **changes):
-    return sum(len(record['instances']) for record in records_of(root, **changes))
-
-
 @pytest.mark.parametrize('harm', (dict(segmentation='x'), dict(bbox=[0, 0, 1e6, 5]), None))
 def test_categories_that_the_config_does_not_use_may_be_as_they_are(root, tmp_path, harm):
     def change(content):
@@ -38,7 +33,6 @@ def test_categories_that_the_config_does_not_use_may_be_as_they_are(root, tmp_pa
                 annotation.update(harm) if harm else annotation.pop('segmentation')
     rewrite(root, change)
     used = dict(metainfo=dict(classes=CLASSES[:-1]))
-    assert objects_of(root, **used) > 0
     for tested in (False, True):
         report = check_data_set(coco(root, test_mode=tested, **used))
         only(report, 'class-unused')
@@ -47,17 +41,15 @@ def test_categories_that_the_config_does_not_use_may_be_as_they_are(root, tmp_pa
     others = [dict(id=77, name='x'), dict(id=78, name='x'), dict(id=78, name='y')]  # they may be there twice
     rewrite(root, lambda content: content['categories'].extend(others))
     only(check_data_set(coco(root, **used)), 'class-unused')
-    assert objects_of(root, **used) > 0
 
 
 @pytest.mark.parametrize('change, kind', (
     (dict(area=0), 'area-empty'), (dict(bbox=[5, 5, -4, 4]), 'box-ignored'), (dict(bbox=[NAN] * 4), 'box-ignored'),
     (dict(ignore=1), None), (dict(category_id=77), 'unknown-category'), (dict(image_id=77), 'orphan')))
 def test_no_mask_is_asked_of_what_training_leaves_out(root, tmp_path, change, kind):
-    before = objects_of(root)
-    rewrite(root, fields('annotations', 0, **change))
+    content = rewrite(root, fields('annotations', 0, **change))
     rewrite(root, lambda content: content['annotations'][0].pop('segmentation'))
-    assert objects_of(root) == before - 1
+    assert sum(len(record['instances']) for record in records_of(root)) == len(content['annotations']) - 1
     report = check_data_set(coco(root))
     assert kinds_of(report) == ({kind} if kind else set()) and not report.errors
     assert draw_contact_sheet(report, tmp_path / 'a.png') > 0
@@ -85,13 +77,6 @@ def test_files_of_images_that_are_filtered_out_need_not_be_there(root, rules, go
     assert len(check_data_set(coco(root, filter_cfg=rules, test_mode=True)).errors) == 2
 
 
-class NumpyLoader(BaseTransform):
-    """Reads arrays."""
-
-    def transform(self, results):
-        raise NotImplementedError
-
-
 def test_images_that_a_step_of_the_user_reads_are_not_checked(root, tmp_path):
     def change(content):
         for image in content['images']:
@@ -100,7 +85,8 @@ def test_images_that_a_step_of_the_user_reads_are_not_checked(root, tmp_path):
             path.unlink()
             image['file_name'] = f'{path.stem}.npy'
     rewrite(root, change)
-    report = check_data_set(coco(root, pipeline=[dict(type=NumpyLoader)]))
+    loader = type('NumpyLoader', (BaseTransform, ), dict(transform=lambda self, results: None))
+    report = check_data_set(coco(root, pipeline=[dict(type=loader)]))
     assert 'only NumpyLoader' in only(report, 'not-checked')[0].sentence
     draw_contact_sheet(report, tmp_path / 'a.png')
     only(check_data_set(coco(root)), 'image-unreadable')
@@ -116,8 +102,7 @@ def test_a_label_that_heads_and_metrics_ignore(root):
     cfg.model.decode_head.ignore_index = 254
     reports = check_data_sets(cfg)
     assert reports['train_dataloader'].findings == [] and 'map-labels' in kinds_of(list(reports.values())[1])
-    for evaluator in (cfg.val_evaluator, cfg.test_evaluator):
-        evaluator.ignore_index = 254
+    cfg.val_evaluator.ignore_index = 254
     check_before_training(cfg)
     take_classes(cfg)
     assert cfg.model.decode_head.num_classes == 6
@@ -127,16 +112,11 @@ def test_a_label_that_heads_and_metrics_ignore(root):
 
 def test_label_maps_in_the_ratio_of_their_images_are_resized_with_them(root):
     """Smaller ones are made to save space; a test compares with the image's own size."""
-    file, path = image_and_map(root)
+    _, path = image_and_map(root)
     image = Image.open(path)
     steps = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'),
              dict(type='RandomResize', scale=(128, 128), ratio_range=(0.5, 2.0), keep_ratio=True)]
     image.resize((image.width * 2, image.height * 2), Image.NEAREST).save(path)
-    loaded = dict(img_path=str(file), seg_map_path=str(path), reduce_zero_label=False, seg_fields=[])
-    for step in (LoadImageFromFile(), LoadAnnotations(),
-                 RandomResize(scale=(128, 128), ratio_range=(0.5, 2.0), keep_ratio=True)):
-        loaded = step(loaded)
-    assert loaded['img'].shape[:2] == loaded['gt_seg_map'].shape
     only(check_data_set(folders(root, pipeline=steps)), 'map-ratio')
     only(check_data_set(folders(root, pipeline=steps), trained=False), 'map-size')
     only(check_data_set(folders(root, pipeline=steps[:2])), 'map-size')
