@@ -10,9 +10,8 @@ from mmdet.datasets.transforms import LoadAnnotations
 from PIL import Image
 from pycocotools import mask as mask_api
 
-from helpers import faulty_data
-from helpers.faulty_data import ANNOTATIONS, INFINITE, NAN, append, coco, fields, kinds_in, kinds_of, only, rewrite
-from xcit_dense.data.check import Finding, check_data_set, check_data_sets
+from helpers.faulty_data import ANNOTATIONS, INFINITE, NAN, append, coco, fields, kinds_of, only, polygon, rewrite
+from xcit_dense.data.check import Finding, check_data_set
 from xcit_dense.data.check.coco import check_coco
 from xcit_dense.data.check.coco_file import counts_in
 from xcit_dense.data.files import read_header
@@ -76,27 +75,22 @@ FAULTS = (
     ('image-dimensions', fields('images', 0, width=-64), '-64 x '),
     ('image-dimensions', fields('images', 0, height=NAN), 'nan'),
     ('box-ignored', fields('annotations', 0, bbox=[NAN, 1, 5, 5]), '[nan, 1, 5, 5]'),
-    ('box-absurd', fields('annotations', 0, bbox=[0, 0, 1e6, 5]), '1e+06'),
-    ('box-ignored', fields('annotations', 0, bbox=[70, 5, 4, 4]), '[70, 5, 4, 4] in an image of '),
-    ('area-empty', fields('annotations', 0, area=0), 'area 0'),
     ('mask-missing', without('segmentation'), 'annotation 1 '),
     ('mask-missing', fields('annotations', 0, segmentation=[]), 'annotation 1 '),
     ('mask-malformed', fields('annotations', 0, segmentation='x'), "'x'"),
-    ('mask-malformed', faulty_data.polygon(1, 1, 5, 5, 1, 'x'), "'x'"),
-    ('mask-malformed', faulty_data.polygon(1, 1, 5, 5, 1, 10**400), '[1, 1, 5, 5, 1, 1000'),
+    ('mask-malformed', polygon(1, 1, 5, 5, 1, 'x'), "'x'"),
+    ('mask-malformed', polygon(1, 1, 5, 5, 1, 10**400), '[1, 1, 5, 5, 1, 1000'),
     ('rle-size', fields('annotations', 0, segmentation=dict(size='x', counts='x')), "'x', not "),
     ('mask-malformed', fields('annotations', 0, segmentation=dict(size=[4, 4])), 'size'),
-    ('polygon-points', faulty_data.polygon(1, 1, 5, 5), '4 numbers'),
-    ('polygon-absurd', faulty_data.polygon(1, 1, 5, NAN, 1, 5), 'nan'),
-    ('polygon-absurd', faulty_data.polygon(1, 1, -2147483648, 5, 1, 5), '-2.14748e+09'),
-    ('polygon-outside', faulty_data.polygon(-9, -9, -5, -5, -9, -5), 'x from -9 to -5'),
+    ('polygon-points', polygon(1, 1, 5, 5), '4 numbers'),
+    ('polygon-absurd', polygon(1, 1, 5, NAN, 1, 5), 'nan'),
+    ('polygon-absurd', polygon(1, 1, -2147483648, 5, 1, 5), '-2.14748e+09'),
+    ('polygon-outside', polygon(-9, -9, -5, -5, -9, -5), 'x from -9 to -5'),
     ('rle-counts', rle(lambda total: [total + 5, -5]), '-5'),
     *(('rle-counts', rle(bad), repr(bad)[:6]) for bad in ([1, 'x'], '11', '1P', '1é', '', 'oooooooooooo1')),
     ('image-missing', fields('images', 0, file_name='a\0b'), r'a\x00b'),
     ('image-missing', fields('images', 0, file_name='\ud800'), r'\ud800'),
     ('image-missing', fields('images', 0, file_name='\x1b[31m\n.jpg'), r'\x1b[31m\n.jpg'),  # acts on a terminal
-    ('image-unreadable', fields('images', 0, file_name=f'../{ANNOTATIONS}'), 'not an image of a format'),
-    ('image-unreadable', fields('images', 0, file_name='.'), 'not a regular file'),
     ('image-size', fields('images', 0, width=640, height=480), 'not 640 x 480'),
 )
 
@@ -136,8 +130,6 @@ def test_short_polygons_are_no_error_where_the_framework_goes_on(root, polygons)
     assert kinds_of(report) == {'polygon-points', *(['polygon-first'] if ends else [])}
     assert bool(report.errors) == ends
     assert only(check_data_set(coco(root)), 'polygon-points') == [finding]  # the cache keeps the two apart
-    both = dict(train_dataloader=dict(dataset=coco(root)), val_dataloader=dict(dataset=coco(root, test_mode=True)))
-    assert len(check_data_sets(both)) == 2
 
 
 def test_many_faults_are_all_found(root):
@@ -163,9 +155,8 @@ def test_counts_of_compressed_masks_are_those_of_pycocotools():
 
 
 def test_garbage_is_collected_after_a_file_as_before(root):
-    for text in (None, 'no json'):
-        if text:
-            (root / ANNOTATIONS).write_text(text)
+    for text in ((root / ANNOTATIONS).read_text(), 'no json'):
+        (root / ANNOTATIONS).write_text(text)
         for switch in (gc.disable, gc.enable):
             switch()
             try:
@@ -217,9 +208,8 @@ def found_in(tmp_path, image=(), **annotation):
         images=[dict(dict(id=5, file_name='a.jpg', width=WIDTH, height=HEIGHT), **dict(image))],
         categories=[dict(id=7, name='thing')],
         annotations=[dict(dict(id=9, image_id=5, category_id=7, bbox=[1, 2, 3, 4], area=12.), **annotation)])
-    path = tmp_path / 'a.json'
-    path.write_text(json.dumps(content))
-    found = [Finding(*f) for f in check_coco(path, 'segmentation' in annotation)['findings']]
+    (tmp_path / 'a.json').write_text(json.dumps(content))
+    found = [Finding(*f) for f in check_coco(tmp_path / 'a.json', 'segmentation' in annotation)['findings']]
     return [f for f in found if f.kind != 'objects-lost']  # the only object, which is ignored
 
 
@@ -306,7 +296,7 @@ def test_every_orientation_has_the_size_that_mmcv_reads(root, suffix):
         assert suffix != 'jpg' or real == ((30, 40) if mark in (5, 6, 7, 8) else (40, 30))
         for size in ((40, 30), (30, 40), (40, 40)) if suffix == 'jpg' and mark in (1, 6, 9) else ():
             rewrite(root, fields('images', 0, file_name=path.name, width=size[0], height=size[1]))
-            told, stored = ({kind for kind in kinds_in(coco(root, **how)) if kind.startswith('image')}
+            told, stored = ({kind for kind in kinds_of(check_data_set(coco(root, **how))) if kind.startswith('image')}
                             for how in ({}, dict(pipeline=unchanged)))
             assert told == (set() if size == real else {'image-rotated'} if size == (40, 30) else {'image-size'})
             assert stored == (set() if size == (40, 30) else {'image-size'})
@@ -315,7 +305,6 @@ def test_every_orientation_has_the_size_that_mmcv_reads(root, suffix):
 def test_images_that_cannot_be_used(root):
     first = root / 'train2017/000000000001.jpg'
     whole = first.read_bytes()
-    os.mkfifo(root / 'pipe')  # opening it would wait for ever
     first.write_bytes(b'no picture')
     assert 'not an image of a format' in only(check_data_set(coco(root)), 'image-unreadable')[0].sentence
     first.write_bytes(whole[:len(whole) // 2])
@@ -323,5 +312,5 @@ def test_images_that_cannot_be_used(root):
     first.write_bytes(whole + bytes(5000))  # mmcv reads it
     assert check_data_set(coco(root)).findings == []
     first.unlink()
-    (root / 'pipe').rename(first)
+    os.mkfifo(first)  # opening it would wait for ever
     assert 'not a regular file' in only(check_data_set(coco(root)), 'image-unreadable')[0].sentence

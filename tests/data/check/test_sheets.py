@@ -18,8 +18,8 @@ NAMES = ('disc', 'square', 'star')
 COLOURS = class_colours(NAMES)
 
 
-def image(tmp_path, size=(WIDTH, HEIGHT), name='a.png', colour=PAPER, **how):
-    Image.new('RGB', size, colour).save(tmp_path / name, **how)
+def image(tmp_path, size=(WIDTH, HEIGHT), name='a.png', colour=PAPER):
+    Image.new('RGB', size, colour).save(tmp_path / name)
     return str(tmp_path / name)
 
 
@@ -27,15 +27,12 @@ def thing(name, bbox, segmentation=None, marked=False):
     return dict(name=name, category_id=1, bbox=bbox, segmentation=segmentation, marked=marked)
 
 
-def sheet_of(tmp_path, *samples):
-    report = Report('x', classes=[(name, 1, 1) for name in NAMES], samples=samples)
-    assert draw_contact_sheet(report, tmp_path / 'sheet.png') == len(samples)
-    return np.asarray(Image.open(tmp_path / 'sheet.png')).astype(int)
-
-
 def drawn(tmp_path, *things, size=(WIDTH, HEIGHT), **sample):
     """The pixels of a picture in the first cell of a sheet, and the legend below it."""
-    sheet = sheet_of(tmp_path, dict(dict(file=image(tmp_path, size), captions=[], annotations=[*things]), **sample))
+    report = Report('x', classes=[(name, 1, 1) for name in NAMES], samples=[
+        dict(dict(file=image(tmp_path, size), captions=[], annotations=[*things]), **sample)])
+    assert draw_contact_sheet(report, tmp_path / 'sheet.png') == 1
+    sheet = np.asarray(Image.open(tmp_path / 'sheet.png')).astype(int)
     return sheet[GAP:GAP + HEIGHT, GAP:GAP + WIDTH], sheet[GAP + HEIGHT:]
 
 
