@@ -11,8 +11,10 @@ from helpers.faulty_data import ANNOTATIONS, NAN, coco, fields, folders, kinds_o
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.data import files as data_files
-from xcit_dense.data.check import check_before_training, check_beside, check_data_set, check_data_sets, images
+from xcit_dense.data.check import check_before_test, check_before_training, check_data_set, check_data_sets
 from xcit_dense.data.check import coco as coco_check
+from xcit_dense.data.check import images as images_check
+from xcit_dense.data.check.agreement import check_beside
 from xcit_dense.data.demo import make_demo_data
 from xcit_dense.errors import DataError
 
@@ -39,10 +41,12 @@ def test_every_member_has_a_report_of_its_own(root, tmp_path):
         check_before_training(cfg)
 
 
-def test_a_data_set_that_is_read_twice_is_told(root):
+def test_a_data_set_that_is_read_twice_is_told(root, said):
     one, other = coco(root), coco(f'{root}/', pipeline=[], filter_cfg=dict(min_size=3))
     finding, = check_beside(Config(dict(train_dataloader=concat(one, other))))
     assert (finding.kind, finding.file, finding.value) == ('data-set-twice', 'train_dataloader.1', 'train_dataloader.0')
+    check_before_test(Config(dict(test_dataloader=concat(one, other))))
+    assert len(said) == 1 and 'reads the same files as test_dataloader.0' in said[0]
     for members in ((one, coco(root, data_prefix=dict(img='val2017/'))), (one, coco(root, ann_file=VALIDATION)),
                     (one, coco(root.parent)), (one, folders(root))):
         assert check_beside(Config(dict(train_dataloader=concat(*members)))) == []
@@ -84,8 +88,8 @@ def test_a_training_is_stopped_by_the_metric_of_its_validation_alone(root):
 
 
 def test_second_look_reads_only_what_changed(root, monkeypatch):
-    header, file = Mock(wraps=images.read_header), Mock(wraps=coco_check.check_coco)
-    monkeypatch.setattr(images, 'read_header', header)
+    header, file = Mock(wraps=images_check.read_header), Mock(wraps=coco_check.check_coco)
+    monkeypatch.setattr(images_check, 'read_header', header)
     monkeypatch.setattr(coco_check, 'check_coco', file)
     image = (root / 'train2017/00000000000{}.jpg').as_posix().format
     for change, files, headers, kinds in (
