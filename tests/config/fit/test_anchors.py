@@ -1,10 +1,12 @@
 """Anchors against cases computed by hand, and anchors that fit boxes."""
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from config.fit.boxes import RETINA, config_for, write_boxes
 
 from xcit_dense.config.fit.detection import fit_anchors
-from xcit_dense.config.fit.geometry import anchors_of, are_poor, best_ious, resize_of, zooms
+from xcit_dense.config.fit.geometry import anchors_of, are_poor, best_ious, mean_zoom, resize_of, zooms
 
 RPN = dict(type='AnchorGenerator', scales=[8], ratios=[0.5, 1.0, 2.0], strides=[4, 8, 16, 32, 64])
 
@@ -64,10 +66,12 @@ def test_fitted_anchors_fit():
 def test_by_how_much_an_image_of_200_by_100_is_enlarged(tmp_path):
     for step, zoom in (
             ({}, [1, 1]), (dict(scale_factor=0.5), [0.5, 0.5]), (dict(scale_factor=(2., 3.)), [2, 3]),
-            (dict(scale=(100, 100)), [0.5, 1]), (dict(scale=(100, 100), keep_ratio=True), [0.5, 0.5]),
+            (dict(scale=(100, 40)), [0.5, 0.4]), (dict(scale=(100, 100), keep_ratio=True), [0.5, 0.5]),
             (dict(scale=(1333, 80), keep_ratio=True), [0.8, 0.8]),
             (dict(scale=(80, 160), keep_ratio=True), [0.8, 0.8]), (dict(scale=50), [0.25, 0.5])):
         assert zooms(step, [[200, 100]]).tolist() == [zoom], step
+    three = SimpleNamespace(images=np.array([[200, 100, 1], [100, 400, 2]]))  # one image of this size, two of that
+    assert mean_zoom(dict(scale=(100, 40)), three) == pytest.approx((0.45 + 2 * 0.55) / 3)
     cfg = config_for(write_boxes(tmp_path, (192, 192, [('a', 20, 20)])))
     assert resize_of(cfg)['scale'] == (192, 192)
     cfg.val_dataloader = None  # a run without validation

@@ -3,7 +3,7 @@ import pytest
 from config.fit.boxes import RETINA, SEG, band, config_for, write_boxes, write_maps
 from mmengine.config import Config
 
-from helpers.paths import SMALL_CONFIG, TINY_CLS_CONFIG
+from helpers.paths import SMALL_CONFIG
 from xcit_dense.config.fit import Look, _look_at_length, describe_fit, look
 from xcit_dense.config.length import shorten_warm_up
 
@@ -107,28 +107,26 @@ def test_large_steps_and_short_runs(tmp_path):
 
 
 @pytest.mark.parametrize('end, share', ((100, None), (101, '101 of the 400'), (400, '400 of the 400'), (401, None)))
-@pytest.mark.parametrize('by_epoch', (False, True))
-def test_a_long_warm_up(end, share, by_epoch):
+def test_a_long_warm_up(end, share):
     """The check of schedules reports a warm-up that ends beyond the run."""
-    cfg = Config(dict(train_cfg=dict(max_epochs=400 if by_epoch else 40), param_scheduler=[
-        dict(type='LinearLR', by_epoch=by_epoch, begin=0, end=end)]))
-    found = []
-    _look_at_length(cfg, 1 if by_epoch else 10, None, None, found)
-    assert len(found) == (share is not None)
-    assert not share or share in found[0] and 'param_scheduler.0.end=40' in found[0]
+    for by_epoch in (False, True):
+        cfg, found = Config(dict(train_cfg=dict(max_epochs=400 if by_epoch else 40), param_scheduler=[
+            dict(type='LinearLR', by_epoch=by_epoch, begin=0, end=end)])), []
+        _look_at_length(cfg, 1 if by_epoch else 10, None, None, found)
+        assert [share in line and 'param_scheduler.0.end=40' in line for line in found] == [True] * bool(share)
 
 
-@pytest.mark.parametrize('end, length, kept', ((2, 5, 2), (4, 5, 2), (4, 15, 2), (300, 1000, 100)))
-@pytest.mark.parametrize('converted', (False, True))
-def test_no_warm_up_becomes_so_short_that_it_never_ends(end, length, kept, converted):
+@pytest.mark.parametrize('end, length, plain, converted', (
+    (2, 5, 2, 1), (4, 5, 2, 1), (4, 15, 2, 1), (300, 1000, 100, 100)))
+def test_no_warm_up_becomes_so_short_that_it_never_ends(end, length, plain, converted):
     """The look names the same end as the suggestion and `--epochs` set; mmengine's schedulers need two steps."""
-    cfg = Config(dict(train_cfg=dict(max_epochs=length), param_scheduler=[
-        dict(type='LinearLR', start_factor=0.1, convert_to_iter_based=converted, begin=0, end=end)]))
-    kept, found = 1 if converted and kept == 2 else kept, []
-    _look_at_length(cfg, 1000, None, None, found)
-    assert not found if kept == end else f'param_scheduler.0.end={kept}' in found[0]
-    shorten_warm_up(cfg, 1000)
-    assert cfg.param_scheduler[0].end == kept
+    for convert, kept in ((False, plain), (True, converted)):
+        cfg, found = Config(dict(train_cfg=dict(max_epochs=length), param_scheduler=[
+            dict(type='LinearLR', start_factor=0.1, convert_to_iter_based=convert, begin=0, end=end)])), []
+        _look_at_length(cfg, 1000, None, None, found)
+        assert not found if kept == end else f'param_scheduler.0.end={kept}' in found[0]
+        shorten_warm_up(cfg, 1000)
+        assert cfg.param_scheduler[0].end == kept
 
 
 def test_thin_and_rare_classes_of_label_maps(tmp_path):
@@ -147,9 +145,6 @@ def test_thin_and_rare_classes_of_label_maps(tmp_path):
     assert any('--iterations 1000' in line for line in look(cfg, 12, 8).warnings)
 
 
-def test_a_classifier_has_no_lines(class_folders):
-    pytest.importorskip('mmpretrain')
-    assert look(config_for(class_folders, TINY_CLS_CONFIG), 100, 8) == Look({}, [])
 
 
 def test_suggestions_are_for_configs_that_do_not_fit_themselves():

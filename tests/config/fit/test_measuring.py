@@ -74,10 +74,10 @@ def test_of_many_boxes_a_sample_is_kept_and_all_are_counted(tmp_path, monkeypatc
     assert found.total == 35 and len(found.boxes) == 10
 
 
-def test_the_width_of_a_band(tmp_path):
+def test_the_width_of_a_band_and_of_what_is_around_it(tmp_path):
     for width in (2, 3, 4, 8):
         found = measure_maps(config_for(write_maps(tmp_path, band(width), band(width)), SEG))
-        assert found.widths['b'] == pytest.approx(width)
+        assert found.widths == pytest.approx(dict(a=60 - width, b=width))
         assert found.images.tolist() == [[60, 40, 2]] and found.count == 2
 
 
@@ -87,7 +87,9 @@ def test_pixels_and_images_of_classes_without_those_that_are_ignored(tmp_path):
     found, total = measure_maps(cfg), 60 + 50
     assert found.classes == dict(a=(pytest.approx(98 / total), 2), b=(pytest.approx(6 / total), 1),
                                  c=(pytest.approx(6 / total), 1), d=(0, 0))
-    assert 'd' not in found.widths
+    assert found.widths.keys() == {*'abc'}
+    cfg.train_dataloader.dataset.reduce_zero_label = True  # the first class is 1
+    assert {name: images for name, (_, images) in measure_maps(cfg).classes.items()} == dict(a=1, b=1, c=0, d=0)
     cfg = config_for(write_maps(tmp_path / 'two', band(6)), SEG)
     cfg.model.decode_head.ignore_index = 1  # a label that the config leaves out
     assert measure_maps(cfg).classes == dict(a=(1, 1))
