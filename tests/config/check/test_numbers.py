@@ -13,7 +13,7 @@ from xcit_dense.errors import ConfigError
 WHOLE = {'train_dataloader.batch_size': 1, 'val_dataloader.batch_size': 1, 'test_dataloader.batch_size': 1,
          'train_dataloader.num_workers': 0, 'val_dataloader.num_workers': 0, 'test_dataloader.num_workers': 0,
          'train_cfg.max_epochs': 1, 'train_cfg.max_iters': 1, 'train_cfg.val_interval': 1, 'train_cfg.val_begin': 0,
-         'default_hooks.checkpoint.interval': -1, 'auto_scale_lr.base_batch_size': 1}
+         'default_hooks.checkpoint.interval': -1, 'auto_scale_lr.base_batch_size': 1, 'randomness.seed': 0}
 ANY = {'optim_wrapper.optimizer.lr': 0, 'optim_wrapper.optimizer.weight_decay': 0,
        'optim_wrapper.clip_grad.max_norm': 0, 'param_scheduler.0.begin': 0, 'param_scheduler.0.end': 0,
        'param_scheduler.1.T_max': 0}
@@ -40,11 +40,11 @@ def test_numbers_out_of_range():
                 (float('inf'), name not in ('max_norm', 'end'))):
             assert refused(cfg, key, value, f'a {"whole " * whole}number of at least {least}') == wrong, (key, value)
         cfg = Config(before)
+    for cfg in (dict(model=3), dict(train_dataloader=None, optim_wrapper=3, param_scheduler=dict(type='x'))):
+        assert find_numbers(Config(cfg)) == []  # nothing that is not there
 
 
-@pytest.mark.parametrize('key', (
-    'model.backbone.drop_path_rate', 'model.roi_head.mask_head.dropout_ratio',
-    'train_dataloader.dataset.pipeline.3.prob', 'test_dataloader.dataset.pipeline.0.prob'))
+@pytest.mark.parametrize('key', ('model.roi_head.mask_head.dropout_ratio', 'test_dataloader.dataset.pipeline.0.prob'))
 def test_probabilities_above_one(key, register):
     """In every part of the frameworks; in parts of others it may mean anything, and -1 turns some of mmseg's off."""
     cfg = load_config(TINY_CONFIG)
@@ -57,16 +57,8 @@ def test_probabilities_above_one(key, register):
     assert not find_numbers(cfg)
 
 
-def test_other_values():
-    """Nothing that is not there; seeds and milestones."""
-    for cfg in (dict(model=3), dict(train_dataloader=None, optim_wrapper=3, param_scheduler=dict(type='x'))):
-        assert find_numbers(Config(cfg)) == []
-    for seed, right in ((None, True), (0, True), (-1, False), (1.5, False),
-                        ('abc', False), (True, False)):
-        lines = find_numbers(Config(dict(randomness=dict(seed=seed))))
-        assert [line.partition(' = ')[0] for line in lines] == ([] if right else ['randomness.seed']), seed
-    for steps, right in (([], True), ([8, 11.], True), ((8, ), True), ([8, '11'], False), ([True], False),
-                         ('8', False), (8, False)):
+def test_milestones_are_numbers():
+    for steps, right in (([], True), ([8, 11.], True), ((8, ), True), ([8, '11'], False), ('8', False), (8, False)):
         lines = find_numbers(Config(dict(param_scheduler=[dict(type='LinearLR'), dict(type='x', milestones=steps)])))
         assert lines == ([] if right else [
             f'param_scheduler.1.milestones = {steps!r}: it must be a list of numbers, such as "[8,11]"'])
@@ -78,9 +70,7 @@ def test_the_line_of_a_finding():
                         (Config(dict(a=1))._cfg_dict, "{'a': 1}")):
         assert finding('a.b', value, 'wrong') == f'a.b = {text}: wrong'
     names = [f'{chr(97 + i)}{chr(122 - i)}' for i in range(26)]
-    assert finding('a.b', 1, 'wrong', 'nothing_like_it', names) == 'a.b = 1: wrong'
-    line = finding('a.b', 1, 'wrong', 'nothing_like_it', names[:25])
-    assert line.endswith(f'; allowed: {", ".join(sorted(names[:25]))}')
-    for known in (names[:24], names):
-        assert finding('a.b', 1, 'wrong', 'batchsize', [*known, 'batch_size']).endswith(
+    for known, end in ((names, ''), (names[:25], f'; allowed: {", ".join(sorted(names[:25]))}')):
+        assert finding('a.b', 1, 'wrong', 'nothing_like_it', known) == f'a.b = 1: wrong{end}'
+        assert finding('a.b', 1, 'wrong', 'batchsize', [*known[1:], 'batch_size']).endswith(
             'wrong; did you mean batch_size?')

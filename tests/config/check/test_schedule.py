@@ -4,10 +4,8 @@ import re
 import pytest
 from mmengine.config import Config
 
-from helpers.recipes import LOADABLE
 from xcit_dense.config import check
 from xcit_dense.config.check import check_schedule
-from xcit_dense.config.check.top_level import check_top_level
 from xcit_dense.config.loading import load_config
 
 RETINA, UPERNET = 'retinanet_xcit_s12_p16_coco', 'upernet_xcit_s12_p16_ade20k'
@@ -30,32 +28,15 @@ def warning(logged):
     return warn
 
 
-@pytest.mark.parametrize('name', LOADABLE)
-def test_every_config_fits_and_dumps_the_same(name, warning, tmp_path):
-    """So what a run dumps passes like the config; only the text, which shows what uses a name, differs."""
-    cfg = load_config(name)
-    assert not warning(cfg)
-    cfg.dump(tmp_path / 'dumped.py')
-    again = load_config(tmp_path / 'dumped.py')
-    assert again._cfg_dict == cfg._cfg_dict and not check_top_level(again)
-
-
 @pytest.mark.parametrize('name, options, words', [
     (RETINA, {'train_cfg.max_epochs': 12}, '1 (MultiStepLR) ... [27, 33] ... beyond ... 12 epochs ... --cfg-options '
      '... param_scheduler.1.end=12 param_scheduler.1.milestones="[9,11]"'),
-    (RETINA, {'train_cfg.max_epochs': 72}, '1 (MultiStepLR) ... ends at 36, before ... 72 epochs ... --cfg-options ... '
-     'param_scheduler.1.end=72 param_scheduler.1.milestones="[54,66]"'),
     (RETINA, {'param_scheduler': [dict(type='MultiStepLR', milestones=[60, 90])]}, '0 (MultiStepLR) ... [60, 90] ... '
      'beyond ... 36 epochs ... --cfg-options ... param_scheduler.0.milestones="[22,32]"'),
-    (UPERNET, {'train_cfg.max_iters': 40000}, '1 (PolyLR) ... ends at 160000, ... beyond ... 40000 iterations ... '
-     '--cfg-options ... param_scheduler.1.end=40000'),
-    (UPERNET, {'param_scheduler.1.by_epoch': True}, '1 (PolyLR) ... epochs ... iterations ... '
-     'param_scheduler.1.by_epoch=False'),
     (UPERNET, {'param_scheduler': dict(_delete_=True, type='LinearLR', by_epoch=False, end=200000)},
      'param_scheduler (LinearLR) ... ends at 200000, ... beyond ... 160000'),
     # what may be meant; the end of steps only bounds them
     (RETINA, {'train_cfg.max_epochs': 12, 'param_scheduler.1.milestones': [8, 11]}, None),
-    (RETINA, {'train_cfg.max_epochs': 38}, None),
     (RETINA, {'param_scheduler': None}, None),
     (RETINA, {'param_scheduler': dict(_delete_=True, type='CosineAnnealingLR', T_max=None, begin=0)}, None),
     (RETINA, {'param_scheduler': [dict(type='MultiStepLR', milestones=[])]}, None),
@@ -80,14 +61,12 @@ RUNS = [(10, True), (100, False)]
 
 @pytest.mark.parametrize('length, epochs', RUNS)
 def test_a_milestone_counts_up_to_the_last_unit_of_the_run(length, epochs, warning):
-    unit = 'epochs' if epochs else 'iterations'
-    for milestones, late in (([0], []), ([1], []), ([length // 2, length - 1], []), ([length], [length]),
-                             ([length - 1, length], [length]), ([1, length, length + 1], [length, length + 1])):
+    for milestones, late in (([0], []), ([length // 2, length - 1], []), ([length - 1, length], [length]),
+                             ([1, length, length + 1], [length, length + 1])):
         text = warning(length, epochs, dict(type='MultiStepLR', milestones=milestones))
         assert bool(text) == bool(late), (milestones, text)
-        if late:
-            assert 'param_scheduler.0 (MultiStepLR)' in text and f'milestones {late} ' in text
-            assert f'the run of {length} {unit}' in text
+        words = f'milestones {late} beyond the run of {length} {"epochs" if epochs else "iterations"}'
+        assert not late or f'param_scheduler.0 (MultiStepLR) has the {words}' in text
 
 
 @pytest.mark.parametrize('length, epochs', RUNS)

@@ -31,10 +31,6 @@ def test_the_anchors_of_a_config(tmp_path):
     found = anchors_of(config_for(root, RETINA, classes_from_data=True))
     assert len(found.shapes) == 45 and [32, 32] in found.shapes[:9].round(3).tolist()  # 4 strides of 8
     assert (found.key, found.positive, found.least) == ('model.bbox_head.anchor_generator', 0.5, 0)
-
-
-def test_anchors_of_other_kinds_are_not_judged(tmp_path):
-    root = write_boxes(tmp_path, (192, 192, [('a', 20, 20)]))
     for key, value in (('train_cfg__rpn__assigner__type', 'ATSSAssigner'), ('rpn_head__anchor_generator', None),
                        ('rpn_head__anchor_generator__strides', None)):
         assert anchors_of(config_for(root, **{f'model__{key}': value})) is None

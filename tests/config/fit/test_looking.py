@@ -9,6 +9,9 @@ from xcit_dense.config.length import shorten_warm_up
 
 #: Nothing is remarkable at the 192 pixels of the small config.
 USUAL = [(192, 192, [('a', 40, 40), ('a', 24, 20), ('b', 60, 50)])] * 12
+SCALES = 'model__rpn_head__anchor_generator__scales'
+RCNN, RPN, PROPOSALS = (f'model__{part}__max_per_img' for part in (
+    'test_cfg__rcnn', 'test_cfg__rpn', 'train_cfg__rpn_proposal'))
 
 
 def looked(root, images=USUAL, name=SMALL_CONFIG, length=100, batch=8, **options):
@@ -32,41 +35,31 @@ def test_data_that_fits(tmp_path):
     assert 'token' not in look(cfg, 100, 8).facts['objects']  # of another backbone they are not known
 
 
-def test_small_objects_name_the_size_that_helps(tmp_path):
-    """Twelve pixels of 384 become six: a token of sixteen needs eight. Small images show no more."""
-    for side, box, *words in ((384, 12, '0.38 tokens', '--image-size 256'), (128, 4, 'patch 8')):
-        images = [(side, side, [('a', box, box), ('b', box, box)])] * 12
-        found = looked(tmp_path, images, model__rpn_head__anchor_generator__scales=[1.5])
-        assert only(found, 'median object has 6 pixels', *words)
-        assert found.facts['objects'].startswith('median 6 pixels')
-        assert ('--image-size' in found.warnings[0]) == (side == 384)
+def many(side, a, b, box=24):
+    return [(side, side, [('a', box, box)] * a + [('b', box, box)] * b)] * 12
 
 
-@pytest.mark.parametrize('name, options, key', (
-    (SMALL_CONFIG, dict(model__rpn_head__anchor_generator__scales=[24]), 'model.rpn_head.anchor_generator'),
-    (RETINA, dict(model__bbox_head__anchor_generator__ratios=[9.0]), 'model.bbox_head.anchor_generator')))
-def test_anchors_of_other_sizes_or_shapes(name, options, key, tmp_path):
-    found = looked(tmp_path, USUAL, name, 10**5, classes_from_data=True, **options)
-    assert only(found, 'anchors do not fit', key, 'fitting does')
-
-
-@pytest.mark.parametrize('name, key, value', (
-    (SMALL_CONFIG, 'test_cfg__rcnn', 29), (SMALL_CONFIG, 'test_cfg__rpn', 59),
-    (SMALL_CONFIG, 'train_cfg__rpn_proposal', 59), (RETINA, 'test_cfg', 29)))
-def test_as_many_objects_as_an_image_may_have(name, key, value, tmp_path):
-    """Thirty objects, and twice as many proposals."""
-    images, key = [(192, 192, [('a', 24, 24), ('b', 24, 24)] * 15)] * 12, f'model__{key}__max_per_img'
-    assert not looked(tmp_path, images, name, 10**5, classes_from_data=True, **{key: value + 1}).warnings
-    assert only(looked(tmp_path, images, name, 10**5, classes_from_data=True, **{key: value}), '30 objects',
-                f'{key.replace("__", ".")} = {value}')
-
-
-def test_what_cocos_map_does_not_count(tmp_path):
-    for count, words in ((100, ()), (101, ('mAP', '101'))):
-        root = write_boxes(tmp_path, *[(192, 192, [('a', 24, 24)] * count)] * 12, classes=('a', ))
-        found = look(config_for(root, model__test_cfg__rcnn__max_per_img=300, model__test_cfg__rpn__max_per_img=300,
-                                model__train_cfg__rpn_proposal__max_per_img=300), 100, 8)
-        assert only(found, *words) if words else not found.warnings
+@pytest.mark.parametrize('images, options, words', (
+    # twelve pixels of 384 become six: a token of sixteen needs eight; small images show no more
+    (many(384, 1, 1, 12), {SCALES: [1.5]}, ('object has 6 pixels', '0.38 tokens', '--image-size 256')),
+    (many(128, 1, 1, 4), {SCALES: [1.5]}, ('median object has 6 pixels', 'show no more', 'patch 8')),
+    (USUAL, {SCALES: [24]}, ('anchors do not fit', 'model.rpn_head.anchor_generator', 'fitting does')),
+    (USUAL, dict(name=RETINA, model__bbox_head__anchor_generator__ratios=[9.0]),
+     ('anchors do not fit', 'model.bbox_head.anchor_generator')),
+    # thirty objects, and twice as many proposals
+    (many(192, 17, 13), {RCNN: 30, RPN: 60, PROPOSALS: 60}, ()),
+    (many(192, 17, 13), {RCNN: 29}, ('30 objects', 'model.test_cfg.rcnn.max_per_img = 29')),
+    (many(192, 17, 13), {RPN: 59}, ('30 objects', 'model.test_cfg.rpn.max_per_img = 59')),
+    (many(192, 17, 13), {PROPOSALS: 59}, ('30 objects', 'model.train_cfg.rpn_proposal.max_per_img = 59')),
+    (many(192, 17, 13), dict(name=RETINA, model__test_cfg__max_per_img=30), ()),
+    (many(192, 17, 13), dict(name=RETINA, model__test_cfg__max_per_img=29), ('test_cfg.max_per_img = 29', )),
+    # COCO's mAP counts a hundred
+    (many(192, 90, 10), {RCNN: 300, RPN: 300, PROPOSALS: 300}, ()),
+    (many(192, 91, 10), {RCNN: 300, RPN: 300, PROPOSALS: 300}, ('mAP', '101')),
+    ([*USUAL, (7, 99, [('a', 5, 9)])], {}, ('1 image ', 'min_size', 'train_dataloader.dataset.filter_cfg.min_size=1'))))
+def test_lines_about_objects(images, options, words, tmp_path):
+    found = looked(tmp_path, images, length=10**5, classes_from_data=True, **options)
+    assert only(found, *words) if words else not found.warnings
 
 
 @pytest.mark.parametrize('name, most, queries', (
@@ -80,11 +73,6 @@ def test_a_query_finds_one_object(name, most, queries, tmp_path):
         found = looked(tmp_path, images, f'{name}_xcit_n12_p16_small', 10**5, **{
             most.replace('.', '__'): 100, queries.replace('.', '__'): few})
         assert only(found, f'{queries} = 30: use', f'{queries}=100') if few < 60 else not found.warnings
-
-
-def test_images_left_out_for_their_size(tmp_path):
-    found = looked(tmp_path, [*USUAL, (7, 99, [('a', 5, 9)])])
-    assert only(found, '1 image ', 'min_size', 'train_dataloader.dataset.filter_cfg.min_size=1')
 
 
 def test_classes_with_few_objects(tmp_path):

@@ -25,8 +25,8 @@ def change(root, edit):
     path.write_text(json.dumps(content))
 
 
-def test_what_is_counted(root):
-    """Classes that the config leaves out do not count."""
+def test_what_is_counted(root, monkeypatch):
+    """Classes that the config leaves out do not count. Of many boxes a sample is kept."""
     cfg = config_for(root)
     found, part = measure_objects(cfg), cfg.train_dataloader.dataset
     assert found.images.tolist() == [[50, 60, 1], [100, 80, 2]] and found.count == 2
@@ -37,6 +37,10 @@ def test_what_is_counted(root):
     assert sorted(found.boxes.tolist()) == [[100, 80, 4, 4], [100, 80, 10, 10], [100, 80, 10, 10], [100, 80, 20, 5]]
     cfg.train_dataloader.dataset = dict(part, metainfo=dict(classes=('b', )))
     assert measure_objects(cfg).classes == dict(b=[1, 1])
+    monkeypatch.setattr(geometry, '_SAMPLE', 3)
+    cfg.train_dataloader.dataset = dict(part, filter_cfg={})
+    found = measure_objects(cfg)
+    assert (found.total, len(found.boxes), found.too_small, found.empty) == (5, 3, 0, 0)
 
 
 @pytest.mark.parametrize('fault', (dict(iscrowd=1), dict(ignore=1), dict(area=0), dict(bbox=[0, 0, 0.5, 9]),
@@ -65,13 +69,6 @@ def test_data_that_cannot_be_measured(break_it, root):
     cfg = config_for(root)
     break_it(cfg, root / 'annotations/instances_train2017.json')
     assert measure_objects(cfg) is None
-
-
-def test_of_many_boxes_a_sample_is_kept_and_all_are_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(geometry, '_SAMPLE', 10)
-    root = write_boxes(tmp_path, *[(100, 80, [('a', 10, 10)] * 7)] * 5)
-    found = measure_objects(config_for(root))
-    assert found.total == 35 and len(found.boxes) == 10
 
 
 def test_the_width_of_a_band_and_of_what_is_around_it(tmp_path):

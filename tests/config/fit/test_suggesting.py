@@ -110,24 +110,6 @@ def test_thin_classes_of_label_maps(tmp_path):
     assert 'batch_size' not in text.replace('base_batch_size', '')
 
 
-def test_what_a_user_asks_for_stays_and_is_written(tmp_path):
-    """As the options change the config; the text repeats all of it."""
-    options = dict(train_dataloader__batch_size=4, train_cfg__max_epochs=9)
-    settings = Settings(batch_size=4, epochs=9, image_size=192, lr=1e-3)
-    _, cfg = suggested(tmp_path, NUCLEI, settings=settings, **options)
-    assert (cfg.train_dataloader.batch_size, cfg.train_cfg.max_epochs, cfg.optim_wrapper.optimizer.lr) == (4, 9, 1e-3)
-    assert cfg.test_dataloader.dataset.pipeline[1].scale == (192, 192)
-    assert cfg.model.rpn_head.anchor_generator.scales[0] < 3
-
-
-def written(tmp_path, name, root, settings):
-    """Return a config with settings, and the one that is read from the text of its suggestion."""
-    cfg = load_config(name, data_root=str(root), settings=settings, pretrained=False)
-    (tmp_path / 'suggested.py').write_text(text := suggest(cfg, name, 'the tests', settings))
-    assert 'grows' not in text
-    return cfg, load_config(tmp_path / 'suggested.py', data_root=str(root), pretrained=False)
-
-
 @pytest.mark.parametrize('name, settings', (
     (BOXES, dict(augment='strong', batch_size=4)),
     (SMALL_CONFIG, dict(augment='strong', image_size=256, epochs=9, lr=0.5, workers=0)),
@@ -136,7 +118,10 @@ def test_settings_are_written_with_all_that_follows(name, settings, tmp_path):
     """Their effects on wrappers, intervals, schedulers and rates; also images that are mixed with others."""
     settings = Settings(**settings)
     root = streets(tmp_path / 'data', 40) if name == SEG else write_boxes(tmp_path / 'data', *USUAL[:40])
-    cfg, got = written(tmp_path, name, root, settings)
+    cfg = load_config(name, data_root=str(root), settings=settings, pretrained=False)
+    (tmp_path / 'suggested.py').write_text(text := suggest(cfg, name, 'the tests', settings))
+    assert 'grows' not in text
+    got = load_config(tmp_path / 'suggested.py', data_root=str(root), pretrained=False)
     batch = got.train_dataloader.batch_size
     if not settings.batch_size:
         got.train_dataloader.batch_size, got.auto_scale_lr = cfg.train_dataloader.batch_size, cfg.auto_scale_lr
@@ -154,15 +139,6 @@ def test_rates_for_random_weights_alone_rise(tmp_path):
     for start in (dict(init_from='x.pth'), dict(cfg_options=dict(load_from='x.pth')), {}):
         text = suggest(load_config(SMALL_CONFIG, data_root=str(root), **start), SMALL_CONFIG, 'the tests')
         assert bool(re.search(r'\blr=', text)) == (not start)
-
-
-def test_a_mixed_data_set_that_is_repeated(tmp_path):
-    path = tmp_path / 'own.py'
-    path.write_text(f'_base_ = {str(BOXES)!r}\ntrain_dataloader = dict(dataset=dict(_delete_=True, '
-                    "type='RepeatDataset', times=3, dataset=_base_.train_dataloader.dataset))\n")
-    cfg, got = written(tmp_path, path, write_boxes(tmp_path / 'data', *USUAL[:40]), Settings(augment='strong'))
-    assert got.train_dataloader.dataset == cfg.train_dataloader.dataset
-    assert got.train_dataloader.dataset.type == 'MultiImageMixDataset'
 
 
 def test_what_cannot_be_suggested(tmp_path):
