@@ -1,4 +1,6 @@
-"""XCiT in the place of the backbone of stock configs."""
+"""XCiT in the place of the backbone of stock configs, and from there to the report on own data."""
+import json
+
 import pytest
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
@@ -8,10 +10,23 @@ from helpers.refusals import stock
 from helpers.tools import run_tool
 from xcit_dense.config.adapt import _channels_of, adapt
 from xcit_dense.config.options import drop_pretrained
+from xcit_dense.data.demo import make_demo_data
 from xcit_dense.errors import ConfigError
 
 pytestmark = pytest.mark.skipif(not stock('mmdet').is_dir(),
                                 reason='the maintained forks ship no stock configs')
+CLASSES = 'disc', 'square', 'star'
+#: One of each kind of head.
+STOCK = [f'mmdet::{name}.py' for name in (
+    'gn+ws/mask-rcnn_r50_fpn_gn-ws-all_2x_coco', 'fcos/fcos_r50-caffe_fpn_gn-head_1x_coco',
+    'centernet/centernet_r18_8xb16-crop512-140e_coco', 'yolox/yolox_s_8xb8-300e_coco',
+    'rtmdet/rtmdet-ins_tiny_8xb32-300e_coco', 'solov2/solov2_r50_fpn_1x_coco',
+    'dino/dino-4scale_r50_8xb2-12e_coco', 'mask2former/mask2former_r50_8xb2-lsj-50e_coco')]
+STOCK += [f'mmseg::{name}-512x512.py' for name in (
+    'sem_fpn/fpn_r50_4xb4-160k_ade20k', 'deeplabv3plus/deeplabv3plus_r50-d8_4xb4-80k_ade20k',
+    'ocrnet/ocrnet_hr18_4xb4-80k_ade20k', 'knet/knet-s3_r50-d8_upernet_8xb2-adamw-80k_ade20k',
+    'psanet/psanet_r50-d8_4xb4-80k_ade20k', 'fastfcn/fastfcn_r50-d32_jpu_psp_4xb4-80k_ade20k',
+    'segmenter/segmenter_vit-s_fcn_8xb1-160k_ade20k', 'mask2former/mask2former_swin-t_8xb2-160k_ade20k')]
 
 
 def adapted(name, arch='nano_12_p16'):
@@ -92,8 +107,6 @@ def test_the_rest_of_an_optimizer_wrapper_and_images_of_four_channels_stay(own):
     assert 'LayerDecayOptimizerConstructor, with rates for the old backbone, is left out' in text
 
 
-
-
 def test_only_what_takes_the_maps_gets_their_channels():
     """The second neck takes those of the first, which are as many as a level of the ResNet had."""
     fpn, bfp = adapted('mmdet::libra_rcnn/libra-retinanet_r50_fpn_1x_coco.py').model.neck
@@ -103,6 +116,10 @@ def test_only_what_takes_the_maps_gets_their_channels():
     assert _channels_of(head, [64, 96], 5) == dict(
         in_channels=[5, 5], c1_in_channels=5, inner=dict(inner=dict(in_channels=5)))
     assert not _channels_of(dict(in_channels=[64, 7], channels=64), [64, 96], 5)
+    one = dict(in_channels=64, channels=9, num_convs=0)  # which predicts from the map itself
+    new = dict(one, in_channels=5, channels=5)
+    assert (_channels_of([one, one.copy()], [64], 5), _channels_of([one, one.copy()], [64], 5, is_heads=False)) == (
+        [new, new], [new, one])
 
 
 def test_the_config_is_written_but_never_over_another(tmp_path):
@@ -119,8 +136,6 @@ def test_the_config_is_written_but_never_over_another(tmp_path):
     done = run_tool('adapt', 'maskrcnn_xcit_n12_p16_small', '--out', out, check=False)
     assert done.returncode == 1 and 'mine.py already exists: give another name' in done.message
     assert out.read_text() == before
-
-
 
 
 @pytest.mark.parametrize('name, words', (
@@ -158,3 +173,31 @@ def test_a_step_that_fails_is_no_reason_to_refuse(monkeypatch):
     assert "which real ones may not: FCNHead: AssertionError: at 'raise AssertionError'.\n" in text
 
 
+@pytest.fixture(scope='module')
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('data')
+    make_demo_data(folder, num_train=4, num_val=2, size=64, classes=CLASSES)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', STOCK)
+def test_from_a_stock_config_to_a_report_on_own_data(name, data, tmp_path):
+    config, run, shown, finds_objects = tmp_path / 'mine.py', tmp_path / 'run', tmp_path / 'shown', 'mmdet' in name
+    run_tool('adapt', name, '--arch', 'nano_12_p16', '--out', config, '--data-root', data)
+    assert 'A training step' not in config.read_text()
+    options, model = ['train_cfg.val_interval=1'], Config.fromfile(config).model
+    if 'score_thr' in model.test_cfg:
+        options += ['model.test_cfg.score_thr=0']  # after one step it would find nothing
+    if 'num_queries' in model:
+        options += ['model.num_queries=16', 'model.test_cfg.max_per_img=16']  # so small images have few tokens
+    run_tool('train', config, '--data-root', data, '--work-dir', run, '--image-size', 64, '--batch-size', 2,
+             '--workers', 0, '--no-pretrained', '--epochs' if finds_objects else '--iterations', 1, '--cfg-options',
+             *options)
+    run_tool('test', run, '--report')
+    run_tool('predict', run, data / 'val2017', '--out', shown)
+    if finds_objects:
+        assert {one['category_name'] for one in json.loads((shown / 'results.json').read_text())} <= {*CLASSES}
+    else:
+        assert [*json.loads((shown / 'classes.json').read_text())['classes'].values()] == ['background', *CLASSES]
+    assert len([*shown.glob('*.jpg')]) == 2 and (run / 'report/report.html').exists()

@@ -45,8 +45,6 @@ def bright(tmp_path_factory):
     return root
 
 
-
-
 def samples(config, root, strength, count=4, **changes):
     """Inputs and annotations of the training data, some for each image, in the colours of the files."""
     cfg = load_config(config, data_root=str(root), cfg_options=changes,

@@ -5,7 +5,7 @@ from PIL import Image
 
 from benchmarks.short_training import cut_data
 from xcit_dense.config import check
-from xcit_dense.config.check import check_config, check_hooks, check_schedule
+from xcit_dense.config.check import check_hooks, check_schedule
 from xcit_dense.config.fit.fitting import suggest
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.settings import Settings
@@ -25,22 +25,6 @@ def test_the_detector_of_that_name_is_not_ours():
     assert not check_hooks(theirs)
     with pytest.raises(ConfigError, match='such as xcit_s12_p16_custom, with model.backbone.arch=nano_12_p16, a'):
         check_labelled(load_config(SMALL), SMALL, None)
-
-
-@pytest.mark.parametrize('options, words', [
-    ({'model.head.num_prototype': 9}, 'model.head.num_prototype = 9: DINOHead does not accept it; did you mean '
-                                      'num_prototypes'),
-    ({f'{VIEWS}.num_locals': 3}, f'{VIEWS}.num_locals = 3: MultiCrop does not accept it; did you mean num_local'),
-    ({'custom_hooks.0.momentums': 1}, 'custom_hooks.0.momentums = 1'),
-    ({'custom_hooks': [dict(type='CollapseHook')]}, "nothing would move the teacher without dict(type='DINOHook')"),
-    ({'custom_hooks': [dict(type='DINOHook')]}, None)])  # CollapseHook is not needed
-def test_mistakes_are_found_before_the_run(options, words, mistakes):
-    cfg = load_config(SMALL, cfg_options=options)
-    if words:
-        line, = mistakes(cfg)
-        assert words in line
-    else:
-        check_config(cfg)
 
 
 def test_options_and_image_size_set_the_views():

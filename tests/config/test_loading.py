@@ -56,8 +56,6 @@ def test_own_configs_inherit_by_package(tmp_path):
         load_config(own)
 
 
-
-
 def test_data_root_reaches_wrapped_data_sets_and_lists_of_evaluators(own, tmp_path):
     cfg = load_config(own(
         "train_dataloader = dict(dataset=dict(_delete_=True, type='RepeatDataset', times=2, dataset=dict("

@@ -1,4 +1,4 @@
-"""Every config holds the published recipe, and runs through its whole model."""
+"""Every config holds its recipe, from the authors or a framework or with changes, and runs through its model."""
 import itertools
 import json
 import re
@@ -6,16 +6,31 @@ import re
 import pytest
 import torch
 from mmdet.testing import demo_mm_inputs
+from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.structures import PixelData
 from mmseg.structures import SegDataSample
 
 from helpers.paths import ROOT
-from helpers.recipes import CLASSIFIERS, DENSE, FAMILIES, PUBLISHED, RECIPES, build, for_small_images, path_of
+from helpers.recipes import (
+    CLASSIFIERS,
+    DENSE,
+    FAMILIES,
+    HEADS,
+    LOADABLE,
+    PUBLISHED,
+    RECIPES,
+    RESULTS,
+    build,
+    for_small_images,
+    path_of,
+)
+from helpers.refusals import stock
 from xcit_dense import arch_names, get_arch
 from xcit_dense.config.check.keys import changes, value_at
 from xcit_dense.config.check.top_level import known_names
 from xcit_dense.config.loading import load_config
+from xcit_dense.weights import zoo
 
 #: The configs of small 12 with patches of 16, as the authors trained it.
 WRITTEN = json.loads((ROOT / 'tests/golden/recipes.json').read_text())
@@ -23,14 +38,38 @@ WRITTEN = json.loads((ROOT / 'tests/golden/recipes.json').read_text())
 WIDTHS = dict(maskrcnn=['model.neck.in_channels'], upernet=[
     'model.decode_head.in_channels', 'model.auxiliary_head.in_channels'], semfpn=[
         'model.neck.in_channels', 'model.neck.out_channels', 'model.decode_head.in_channels'])
+#: Of each config that is no published recipe, that of the same size, and every key that differs from it.
+WANTED = json.loads((ROOT / 'tests/golden/other_recipes.json').read_text())
+#: The release names that of small 12 (reference: classifier.md); the others are those of its dense recipes.
+DROP_PATH = dict(nano_12=0., tiny_12=0., tiny_24=0.05, small_12=0.05, small_24=0.1, medium_24=0.15, large_24=0.2)
 ARCHITECTURES = json.loads((ROOT / 'tests/golden/architectures.json').read_text())['archs']
 OTHERS = sorted({*DENSE} - {path_of(*recipe).stem for recipe in RECIPES})
+#: The config, the one it follows, and the number of maps that the head takes.
+SOURCES = {
+    'dino_xcit_s12_p16_coco': ('mmdet/dino/dino-4scale_r50_8xb2-12e_coco', 3),
+    'deformable_detr_xcit_s12_p16_coco': ('mmdet/deformable_detr/deformable-detr_r50_16xb2-50e_coco', 3),
+    'atss_xcit_s12_p16_coco': ('mmdet/atss/atss_r50_fpn_1x_coco', 3),
+    'condinst_xcit_s12_p16_coco': ('mmdet/condinst/condinst_r50_fpn_ms-poly-90k_coco_instance', 3),
+    'mask2former_xcit_s12_p16_coco': ('mmdet/mask2former/mask2former_r50_8xb2-lsj-50e_coco', 4),
+    'mask2former_xcit_s12_p16_ade20k': ('mmseg/mask2former/mask2former_r50_8xb2-160k_ade20k-512x512', 4)}
+#: Keys that mean the same where they differ: defaults that one of the two writes out, and loops of this package.
+EQUAL = ('.model.num_feature_levels', '.auto_scale_lr.enable', '.val_evaluator.format_only', '.train_cfg.type',
+         '.model.data_preprocessor.pad_mask', '.with_mask', '.im2col_step', '.num_workers', '.data_root',
+         '.reduce_zero_label', '.data_prefix.seg', '.train_dataloader.sampler.type')
+#: ATSS and CondInst have heads of the frameworks, and the authors' schedule and images for COCO.
+AUTHORS = 'atss_xcit_s12_p16_coco', 'condinst_xcit_s12_p16_coco'
+NORMS = {f'.optim_wrapper.paramwise_cfg.custom_keys.norm{number}.{part}': dict(lr_mult=0.1, decay_mult=0.)
+         for number in (1, 2, 3) for part in ('weight', 'bias')}
 
 
-def differences(name, cfg):
-    """Return where a config differs from a recipe as written, by dotted key; variables do not count."""
-    values = json.dumps({key: value for key, value in cfg.to_dict().items() if key in known_names(cfg)})
-    return {key.removeprefix('.'): value for key, _, value in changes(WRITTEN[name], json.loads(values), '')}
+def values_of(cfg):
+    """Return a config as JSON values, without variables."""
+    return json.loads(json.dumps({key: value for key, value in cfg.to_dict().items() if key in known_names(cfg)}))
+
+
+def differences(recipe, cfg):
+    """Return where a config differs from the values of a recipe, by dotted key."""
+    return {key.removeprefix('.'): value for key, _, value in changes(recipe, values_of(cfg), '')}
 
 
 @pytest.mark.parametrize('family, arch', RECIPES)
@@ -44,7 +83,7 @@ def test_recipe(family, arch):
     for key in WIDTHS[family]:
         wanted[key] = [size.embed_dims] * 4 if isinstance(value_at(cfg, key), list) else size.embed_dims
     assert all(value_at(cfg, key) == value for key, value in wanted.items())
-    assert differences(family, cfg).items() <= wanted.items()
+    assert differences(WRITTEN[family], cfg).items() <= wanted.items()
     text = path.read_text()
     assert text.count('\n') <= 15
     header = text[:text.index('_base_')]
@@ -61,11 +100,76 @@ def test_recipe(family, arch):
     assert sum(p.numel() for p in parameters) == ARCHITECTURES[name]['dense_params'][patch]
 
 
-def test_there_is_a_config_for_every_published_result_and_the_recipe_of_classifiers():
+@pytest.mark.parametrize('arch', arch_names())
+def test_recipe_of_a_classifier(arch):
+    pytest.importorskip('mmpretrain')
+    path = ROOT / f'configs/xcit_{arch[0]}{arch.split("_", 1)[1]}_imagenet.py'
+    cfg = load_config(path)
+    rate = DROP_PATH[arch.rpartition('_')[0]]
+    assert (cfg.model.backbone.arch, cfg.model.backbone.get('drop_path_rate', 0.)) == (arch, rate)
+    assert differences(WRITTEN['classifier'], cfg).items() <= {
+        'model.backbone.arch': arch, 'model.backbone.drop_path_rate': rate or None}.items()
+    top1 = [str(RESULTS[f'{arch}_{kind}']['top1']) for kind in ('224', '224_dist', '384_dist')]
+    header, body = path.read_text().split('_base_', 1)
+    assert re.findall(r'\d+\.\d', header) == top1 and 'not measured here' in header
+    assert header.count('\n') + body.count('\n') <= 15
+    model = build(cfg, 'meta')
+    assert not [*model.head.parameters()] and model.backbone.embed_dims == get_arch(arch).embed_dims
+
+
+def test_every_config_is_written_out():
     assert set(PUBLISHED) <= set(RECIPES) and len(PUBLISHED) == 24
     assert sum(name.endswith('_imagenet') for name in CLASSIFIERS) == len(arch_names())
-    pytest.importorskip('mmpretrain')
-    assert differences('classifier', load_config('xcit_s12_p16_imagenet')) == {}
+    assert list(WANTED) == sorted([*{*OTHERS} - {*HEADS}, *(
+        name for name in CLASSIFIERS if not name.endswith(('_imagenet', '_imagenet_dist')))])
+
+
+@pytest.mark.parametrize('name', WANTED)
+def test_it_differs_from_a_published_recipe_as_written(name):
+    if name not in LOADABLE:
+        pytest.skip('mmpretrain is not installed')
+    cfg, recipe = load_config(name), WANTED[name]['recipe']
+    got = differences(values_of(load_config(recipe)), cfg)
+    assert dict(got, recipe=recipe) == WANTED[name]
+    if 'init_from' in got:
+        weights = zoo.get_weights(cfg.init_from)  # the whole published model
+        assert cfg.init_from.startswith(f'xcit://{name.partition("_")[0]}_') and weights.arch == cfg.model.backbone.arch
+        assert load_config(name, pretrained=False).init_from is None
+        assert load_config(name, pretrained=False, init_from='mine.pth').init_from == 'mine.pth'
+
+
+def plain(value):
+    """Return a part of a config with lists for tuples, without where files are read."""
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items() if key != 'backend_args'}
+    return [*map(plain, value)] if isinstance(value, (list, tuple)) else value
+
+
+@pytest.mark.skipif(not stock('mmdet').is_dir(), reason='the forks ship no stock configs')
+@pytest.mark.parametrize('name', SOURCES)
+def test_a_config_follows_the_frameworks(name):
+    (source, maps), ours = SOURCES[name], load_config(name, pretrained=False)
+    framework, _, path = source.partition('/')
+    theirs = Config.fromfile(stock(framework, f'{path}.py'))
+    keys = ['model'] if name in AUTHORS else [
+        'model', 'optim_wrapper', 'param_scheduler', 'train_cfg', 'auto_scale_lr', 'train_dataloader',
+        'val_dataloader', 'val_evaluator']
+    wanted, found = ({key: plain(cfg.to_dict()[key]) for key in keys} for cfg in (theirs, ours))
+    if isinstance(wanted.get('param_scheduler'), dict):
+        wanted['param_scheduler'] = [wanted['param_scheduler']]
+    different = {key: new for key, _, new in changes(wanted, found, '')
+                 if not key.startswith('.model.backbone.') and not key.endswith(EQUAL)}
+    channels = [key for key in different if key.endswith('.in_channels')]
+    assert [different.pop(key) for key in channels] == [[384] * maps]
+    different.pop('.model.neck.start_level', None)  # the levels begin at stride 8
+    assert different == ({} if name in AUTHORS else NORMS)
+    assert ours.model.backbone.get('out_strides', (4, 8, 16, 32)) == (4, 8, 16, 32)[-maps:]
+
+
+@pytest.mark.parametrize('name', SOURCES)
+def test_patch_8_differs_in_the_backbone_only(name):
+    first, second = (load_config(one, pretrained=False) for one in (name, name.replace('_p16_', '_p8_')))
+    assert {key for key, *_ in changes(first.to_dict(), second.to_dict(), '')} == {'.model.backbone.arch'}
 
 
 @pytest.mark.parametrize('family', FAMILIES)
@@ -77,6 +181,18 @@ def test_weight_decay_spares_the_layer_norms_of_the_blocks_only(family):
     assert {name for name, p in model.named_parameters() if id(p) in spared} == {
         f'backbone.blocks.{i}.norm{k}.{part}' for i in range(12) for k in (1, 2, 3) for part in ('weight', 'bias')}
     assert {g['weight_decay'] for g in groups} == {0., cfg.optim_wrapper.optimizer.weight_decay}
+
+
+@pytest.mark.parametrize('name', ('xcit_n12_p16_imagenet', 'xcit_s12_p16_custom'))
+def test_weight_decay_spares_vectors_class_token_and_temperature(name):
+    pytest.importorskip('mmpretrain')
+    cfg = load_config(name, pretrained=False)
+    model = build(cfg, 'meta')
+    groups = build_optim_wrapper(model, cfg.optim_wrapper).param_groups
+    decays = {id(p): g['weight_decay'] for g in groups for p in g['params']}
+    for key, parameter in model.named_parameters():
+        spared = parameter.ndim <= 1 or key.endswith(('.bias', 'cls_token', 'temperature'))  # the first two are timm's
+        assert decays[id(parameter)] == (0. if spared else 0.05), key
 
 
 @pytest.mark.parametrize('name', [

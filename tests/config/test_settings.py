@@ -69,16 +69,9 @@ def test_they_are_the_same_as_changes_by_hand():
 
 
 @pytest.mark.parametrize('framework', ('mmdet', 'mmseg'))
-def test_configs_of_the_frameworks_take_them(framework):
-    """Each kind of schedule ends with the run, no milestone is beyond it, and the size is that of the test."""
+def test_data_of_the_frameworks_takes_an_image_size(framework):
     if not stock(framework).is_dir():
         pytest.skip(f'no configs of {framework}')
-    for path in stock(framework, '_base_/schedules').glob('*.py'):
-        cfg = Config.fromfile(path)
-        by_epoch = 'max_epochs' in cfg.train_cfg
-        apply_settings(cfg, Settings(**{'epochs' if by_epoch else 'iterations': 6}))
-        parts = [part for part in cfg.param_scheduler if part.get('by_epoch', True) == by_epoch]
-        assert all(part.get('end', 0) <= 6 and max(part.get('milestones', ()), default=0) < 6 for part in parts), path
     sizes = {}
     for path in stock(framework, '_base_/datasets').glob('*.py'):
         cfg = Config.fromfile(path, import_custom_modules=False)
@@ -153,8 +146,7 @@ def test_a_test_has_a_batch_size_of_its_own():
 
 
 @pytest.mark.parametrize('change, settings, words', (
-    ({}, dict(image_size=[0]), '--image-size .*got 0'), ({}, dict(image_size=[1, 2, 3]), '--image-size .*got 1 2 3'),
-    ({}, dict(lr=-1), '--lr .*got -1'), ({}, dict(lr=float('nan')), '--lr .*nan'),
+    ({}, dict(image_size=[1, 2, 3]), '--image-size .*got 1 2 3'), ({}, dict(lr=float('nan')), '--lr .*nan'),
     ({}, dict(workers=-1), '--workers .*got -1'), ({}, dict(batch_size=0), '--batch-size .*got 0'),
     ({}, dict(lr=1., auto_scale_lr=True), '--auto-scale-lr'),
     # nothing is known to change

@@ -18,8 +18,6 @@ RATIOS = (1, 0.75, 1.25)
 LOAD, PACK = dict(type='LoadImageFromFile'), dict(type='PackDetInputs', meta_keys=('img_id', 'ori_shape'))
 
 
-
-
 def test_views_of_a_detector():
     """The flip comes before boxes and padding: mmdet undoes it in the image without padding."""
     steps = _augmented([LOAD, dict(type='Resize', scale=(1333, 800), keep_ratio=True), dict(

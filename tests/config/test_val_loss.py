@@ -16,8 +16,6 @@ MASKS = dict(type='LoadAnnotations', with_bbox=True, with_mask=True, poly2mask=F
 PACK = dict(type='PackDetInputs')
 
 
-
-
 @pytest.mark.parametrize('name', [name for name in VALIDATED if '_n12_p16' in name])
 def test_every_config_loads_annotations_right_after_the_image(name):
     cfg = load_config(name)

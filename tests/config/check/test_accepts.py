@@ -68,19 +68,13 @@ class OwnLoggerHook(LoggerHook):
         super().__init__(**kwargs)
 
 
-class HidingHook:
-    def __init__(self, **options):
-        self.__dict__.update(options)
-
-
 @pytest.fixture
 def with_neck(register):
     """A function that returns the tiny config with a user-defined neck; others read keys of their own meaning."""
     owns = [type(f'Own{kind.__name__}', (kind, ), {}) for kind in (BaseDataset, OptimWrapper)]
-    for registry, *kinds in ((MODELS, OwnNeck, ReadingNeck), (HOOKS, OwnLoggerHook, HidingHook),
-                             *zip((DATASETS, OPTIM_WRAPPERS), owns, strict=True)):
-        for kind in kinds:
-            register(kind, registry)
+    for kind, registry in zip([OwnNeck, ReadingNeck, OwnLoggerHook, *owns],
+                              [MODELS, MODELS, HOOKS, DATASETS, OPTIM_WRAPPERS], strict=True):
+        register(kind, registry)
 
     def load(neck='OwnNeck'):
         cfg = load_config(TINY_CONFIG)
@@ -92,7 +86,7 @@ def with_neck(register):
 
 def test_users_own_classes_and_findings_behind_them(with_neck, hints, mistakes):
     cfg = with_neck()
-    cfg.custom_hooks = [dict(type='OwnLoggerHook', intervals=3), dict(type='HidingHook', anything=1)]
+    cfg.custom_hooks = [dict(type='OwnLoggerHook', intervals=3)]
     cfg.param_scheduler = [dict(type='LinearParamScheduler', param_name='eps', start_factor=0.5)]
     check_config(cfg)
     assert not hints
@@ -187,8 +181,6 @@ def test_a_trial_leaves_nothing(capfd, register):
     print_log('said by the test', logger='current')
     said = ''.join(capfd.readouterr())
     assert 'tensor' not in said and 'said by the neck' not in said and 'said by the test' in said
-
-
 
 
 def test_arguments_of_classes_that_are_made_in_another_way_are_unknown():

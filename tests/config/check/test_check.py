@@ -14,7 +14,8 @@ from xcit_dense.config.loading import load_config
 
 CONFIGS = dict(det=TINY_CONFIG, seg=TINY_SEG_CONFIG, retina=ROOT / 'configs/retinanet_xcit_s12_p16_coco.py',
                cascade=ROOT / 'configs/cascade_maskrcnn_xcit_s12_p16_coco.py',
-               upernet=ROOT / 'configs/upernet_xcit_s12_p16_ade20k.py')
+               upernet=ROOT / 'configs/upernet_xcit_s12_p16_ade20k.py', cls='xcit_n12_p16_imagenet',
+               dino='xcit_n12_p16_dino_small')
 
 
 @pytest.fixture
@@ -22,6 +23,8 @@ def findings(mistakes):
     """A function that plants values by dotted key (``__`` for a dot) in a config and returns the lines of the error."""
 
     def plant(kind, **options):
+        if kind in ('cls', 'dino'):
+            pytest.importorskip('mmpretrain')
         cfg = load_config(CONFIGS[kind])
         cfg.merge_from_dict({key.replace('__', '.'): value for key, value in options.items()})
         return mistakes(cfg)
@@ -45,27 +48,23 @@ def test_no_finding_in_any_config_and_in_what_its_run_dumps(name, hints, logged,
 def test_no_finding_in_what_users_write(own, hints):
     check_config(load_config(own("""
 my_note = 'a helper that nothing uses'
-lr = 1e-4
-optimizer = dict(type='SGD', lr=lr, momentum=0.9, nesterov=True)
+optimizer = dict(type='SGD', lr=1e-4, momentum=0.9, nesterov=True)
 models = dict(with_cp=True)  # nearly a key, but used below
 seed = 3
 randomness = dict(seed=seed, deterministic=True)
-optim_wrapper = dict(_delete_=True, type='OptimWrapper', optimizer=optimizer, accumulative_counts=2,
-                     clip_grad=dict(max_norm=35, norm_type=2),
+optim_wrapper = dict(_delete_=True, type='OptimWrapper', optimizer=optimizer, clip_grad=dict(max_norm=35, norm_type=2),
                      paramwise_cfg=dict(norm_decay_mult=0., bypass_duplicate=True,
                                         custom_keys={'backbone': dict(lr_mult=0.1, decay_mult=1., momentum=0.8)}))
 param_scheduler = [dict(type='CosineAnnealingLR', convert_to_iter_based=True, T_max=2)]
 model = dict(backbone=dict(**models, norm_cfg=dict(type='BN', requires_grad=True, eps=1e-3)),
-             rpn_head=dict(loss_bbox=dict(type='SmoothL1Loss', beta=0.1)),
              test_cfg=dict(rcnn=dict(nms=dict(type='soft_nms', iou_threshold=0.5, min_score=0.05))))
-train_pipeline = [
-    dict(type='LoadImageFromFile', backend_args=None), dict(type='LoadAnnotations', with_bbox=True, poly2mask=False),
-    dict(type='RandomApply', transforms=[dict(type='RandomFlip', prob=0.5)], prob=0.3),
-    dict(type='mmdet.PackDetInputs')]
 train_dataloader = dict(pin_memory=True, collate_fn=dict(type='pseudo_collate'), dataset=dict(
     _delete_=True, type='RepeatDataset', times=2, dataset=dict(
         type='CocoDataset', metainfo=dict(classes=('a', 'b'), palette=[(1, 2, 3), (4, 5, 6)]), data_root='here',
-        ann_file='a.json', data_prefix=dict(img=''), filter_cfg=dict(filter_empty_gt=True), pipeline=train_pipeline)))
+        ann_file='a.json', data_prefix=dict(img=''), filter_cfg=dict(filter_empty_gt=True), pipeline=[
+            dict(type='LoadImageFromFile', backend_args=None), dict(type='LoadAnnotations', with_bbox=True),
+            dict(type='RandomApply', transforms=[dict(type='RandomFlip', prob=0.5)], prob=0.3),
+            dict(type='mmdet.PackDetInputs')])))
 custom_hooks = [dict(type='EMAHook', momentum=1e-3, priority='ABOVE_NORMAL', ema_type='ExponentialMovingAverage')]
 default_hooks = dict(timer=None, my_own=dict(type='EmptyCacheHook', after_iter=True))
 val_evaluator = [dict(type='CocoMetric', ann_file='a.json', metric='bbox'),
@@ -87,7 +86,10 @@ KEYS = dict(det="""
     val_evaluator.metric default_hooks.checkpoint.max_keep_ckpts visualizer.save_dir log_processor.window_size
     env_cfg.cudnn_benchmark env_cfg.mp_cfg.mp_start_method randomness.seed auto_scale_lr.enable""", seg="""
     model.decode_head.loss_decode.loss_weight model.test_cfg.crop_size model.data_preprocessor.bgr_to_rgb
-    val_evaluator.iou_metrics train_dataloader.dataset.reduce_zero_label""")
+    val_evaluator.iou_metrics train_dataloader.dataset.reduce_zero_label""", cls="""
+    model.backbone.drop_path_rate model.data_preprocessor.to_rgb train_dataloader.dataset.split
+    train_dataloader.dataset.pipeline.3.magnitude_level val_evaluator.topk""", dino="""
+    model.head.num_prototypes train_dataloader.dataset.pipeline.1.num_local custom_hooks.0.momentum""")
 #: Others by what is planted: the value, the place that is reported, and the most similar name.
 OTHER_KEYS = {
     'model.bakbone.arch': ('x', 'model.bakbone', 'backbone'),
@@ -143,6 +145,9 @@ def test_hooks_and_loops(findings):
     assert not told
     line, = findings('det', train_cfg=dict(_delete_=True, max_epochs=3))
     assert line.startswith('train_cfg') and 'has no type' in line
+    line, = findings('dino', custom_hooks=[dict(type='CollapseHook')])  # which it does not need
+    assert "nothing would move the teacher without dict(type='DINOHook')" in line
+    check_config(load_config(CONFIGS['dino'], cfg_options=dict(custom_hooks=[dict(type='DINOHook')])))
 
 
 #: What is planted, the words of its finding, and the place and value that it names if they are not those planted.
@@ -152,7 +157,6 @@ SHAPES = (
     ('det', dict(model__neck__num_outs=4), 'neck.*[4, 8, 16, 32]',
      'model.rpn_head.anchor_generator.strides = [4, 8, 16, 32, 64]'),
     ('det', dict(model__rpn_head__anchor_generator__strides=[8, 16, 32, 64, 128]), 'neck.*[4, 8, 16, 32, 64]'),
-    ('det', dict(model__rpn_head__in_channels=64), 'neck.*32'),
     ('det', dict(model__roi_head__bbox_roi_extractor__featmap_strides=[8, 16, 32, 64]), 'neck.*[4, 8, 16, 32]'),
     ('det', dict(model__roi_head__bbox_head__in_channels=64), 'RoI extractor.*32'),
     ('det', dict(model__backbone__out_strides=[8, 16, 32]), 'XCiT: .*out_indices.*(0, 1, 2, 3)', 'model: '),
@@ -160,12 +164,15 @@ SHAPES = (
     ('retina', dict(model__neck__start_level=1, model__neck__num_outs=4), 'neck.*[16, 32, 64, 128]',
      'model.bbox_head.anchor_generator.strides = [8, 16, 32, 64, 128]'),
     ('cascade', {'model.roi_head.bbox_head.1.in_channels': 64}, 'RoI extractor.*256'),
-    ('seg', dict(model__decode_head__in_channels=[32] * 4), 'neck.*[64, 64, 64, 64]'),
     ('seg', dict(model__decode_head__feature_strides=[4, 8, 16, 16]), '[4, 8, 16, 32]'),
     ('upernet', dict(model__decode_head__in_index=[0, 1, 2, 4]), 'backbone.*4 maps.*3'),
     ('upernet', dict(model__backbone__arch='tiny_12_p16'), 'backbone.*[192, 192, 192, 192]',
      'model.decode_head.in_channels = [384, 384, 384, 384]'),
-    ('seg', dict(model__pretrained='torchvision://x'), "XCiT.__init__() got an unexpected.*'pretrained'", 'model: '))
+    ('seg', dict(model__pretrained='torchvision://x'), "XCiT.__init__() got an unexpected.*'pretrained'", 'model: '),
+    ('cls', dict(model__head__loss__label_smooth=0.1), 'label_smooth_val'),
+    ('cls', {'model.train_cfg.augments.0.alfa': 1.}, 'Mixup', 'model'),
+    ('cls', dict(model__head__type='LogitHead'), 'LogitsHead', 'model.head.type = '),
+    ('cls', dict(model__backbone__num_classes=10), 'the backbone returns 10', 'model.data_preprocessor.num_classes = '))
 
 
 @pytest.mark.parametrize('kind, options, words, start', [(*row, None)[:4] for row in SHAPES])

@@ -214,8 +214,8 @@ model = dict(rpn_head=dict(anchor_generator=anchors), train_cfg={'rpn_proposal':
 
 
 def test_queries_are_as_many_as_the_objects_and_detections_not_more(tmp_path):
-    root = write_boxes(tmp_path, *[(192, 192, [('a', 24, 24)] * 60)] * 12, classes=('a', ))
-    for given, numbers in (({}, (100, 100)), (dict(load_from='x'), (50, 50)), (dict(model__num_queries=40), (40, 40))):
+    root = write_boxes(tmp_path, *[(192, 192, [('a', 24, 24)] * 40 + [('b', 24, 24)] * 20)] * 12)
+    for given, numbers in (({}, (100, 100)), (dict(load_from='x'), (50, 50)), (dict(model__num_queries=40), (40, 50))):
         cfg = config_for(root, 'dino_xcit_n12_p16_small', **given)
         fit(cfg, given=[key.replace('__', '.') for key in given])
         assert (cfg.model.num_queries, cfg.model.test_cfg.max_per_img) == numbers
@@ -273,10 +273,6 @@ def test_a_checkpoint_cannot_set_anything_but_numbers(boxes):
     for checkpoint in (saved(cfg), None):
         use_fit(other, checkpoint)
         assert parts(other) == before
-
-
-
-
 
 
 @pytest.mark.slow

@@ -36,13 +36,13 @@ def test_data_that_fits(tmp_path):
 
 
 def many(side, a, b, box=24):
-    return [(side, side, [('a', box, box)] * a + [('b', box, box)] * b)] * 12
+    return [(side, side * 3 // 4, [('a', box, box)] * a + [('b', box, box)] * b)] * 12
 
 
 @pytest.mark.parametrize('images, options, words', (
     # twelve pixels of 384 become six: a token of sixteen needs eight; small images show no more
     (many(384, 1, 1, 12), {SCALES: [1.5]}, ('object has 6 pixels', '0.38 tokens', '--image-size 256')),
-    (many(128, 1, 1, 4), {SCALES: [1.5]}, ('median object has 6 pixels', 'show no more', 'patch 8')),
+    (many(128, 1, 1, 4), {SCALES: [1.5]}, ('object has 6 pixels', 'enlarged 1.5 times, and larger', 'patch 8')),
     (USUAL, {SCALES: [24]}, ('anchors do not fit', 'model.rpn_head.anchor_generator', 'fitting does')),
     (USUAL, dict(name=RETINA, model__bbox_head__anchor_generator__ratios=[9.0]),
      ('anchors do not fit', 'model.bbox_head.anchor_generator')),
@@ -76,9 +76,10 @@ def test_a_query_finds_one_object(name, most, queries, tmp_path):
 
 
 def test_classes_with_few_objects(tmp_path):
-    for count, words in ((10, ()), (9, ("'rare'", 'fewest: 9')), (0, ("'rare'", 'remove classes'))):
+    for total, count, words in ((12, 10, ()), (12, 9, ("'rare'", 'fewest: 9', '--suggest repeats')), (9, 8, ()),
+                                (12, 0, ("'rare'", 'remove classes'))):
         images = [(*size, [*objects, *[('rare', 30, 30)] * (place < count)])
-                  for place, (*size, objects) in enumerate(USUAL)]
+                  for place, (*size, objects) in enumerate(USUAL[:total])]
         found = look(config_for(write_boxes(tmp_path, *images, classes=('a', 'b', 'rare'))), 100, 8)
         assert only(found, *words) if words else not found.warnings
 
@@ -88,6 +89,11 @@ def test_large_steps_and_short_runs(tmp_path):
     assert only(looked(tmp_path, batch=13), '13 images', 'only 12', '--batch-size 3')
     assert not looked(tmp_path, length=50, param_scheduler__0__end=50).warnings
     assert only(looked(tmp_path, length=49), '294 iterations', '--epochs 21')
+    assert not looked(tmp_path, length=49, timed=['--minutes']).warnings  # as short as it was asked for
+    cfg = config_for(write_boxes(tmp_path, *USUAL))
+    assert only(look(cfg, images=5), '18 iterations', '--epochs 334')
+    cfg.train_dataloader.dataset = dict(type='RepeatDataset', times=3, dataset=cfg.train_dataloader.dataset)
+    assert only(look(cfg, images=5), '48 iterations', '--epochs 125')
     small = [(384, 384, [('a', 12, 12)] * 3)] * 12  # larger ones would take longer
     assert '--epochs' in (lines := looked(tmp_path, small, length=49).warnings)[0]
     assert not any('--image-size' in line for line in lines)
@@ -122,7 +128,8 @@ def test_thin_and_rare_classes_of_label_maps(tmp_path):
     cfg = config_for(write_maps(tmp_path, *small, *small[:3]), SEG)
     found = look(cfg, 12, 8)
     assert not found.warnings
-    assert "'b' is 20 pixels" in found.facts['labels'] and '1.2 tokens' in found.facts['labels']
+    assert found.facts['labels'] == ("the thinnest class 'b' is 20 pixels wide after resizing, 1.2 tokens; "
+                                     "the rarest class 'b' has 10.42% of the pixels")
     cfg = config_for(write_maps(tmp_path / 'thin', *[band(4, size=large)] * 12), SEG)
     cfg.val_dataloader.dataset.pipeline[1].scale = (96, 96)
     assert only(look(cfg, 12, 8), "'b'", '2 pixels', '--image-size 192')
@@ -133,13 +140,12 @@ def test_thin_and_rare_classes_of_label_maps(tmp_path):
     assert any('--iterations 1000' in line for line in look(cfg, 12, 8).warnings)
 
 
-
-
 def test_suggestions_are_for_configs_that_do_not_fit_themselves():
     found = Look(dict(objects='small'), ['too small'])
     assert describe_fit(Config(), found)[''].endswith(':\n  too small\n--suggest prints a config that fits')
     lines = describe_fit(Config(dict(fitted=[dict(key='a.b', before=1, after=2, why='larger')])), found)
     assert lines[''].endswith('too small') and 'a.b  1 -> 2  (larger)' in lines['fitted'] and lines['objects']
     assert describe_fit(Config(dict(fitted=[])), Look({}, [])) == dict(fitted='the recipe fits the data')
+    assert describe_fit(Config(dict(fitted=[])), found)['fitted'] == 'nothing was changed'
     of_other = describe_fit(Config(dict(fitted=[], fitted_to='9 images')), Look({}, [], '8 images'))['fitted']
     assert of_other.startswith('to 9 images, which is not this data')
