@@ -132,14 +132,10 @@ def test_the_length_of_an_epoch(demo_data, tmp_path):
     assert cfg.train_cfg.max_epochs == 5
     with pytest.raises(DataError, match='Set --data-root DIR'):  # that is what is missing
         set_length(elsewhere, 30, 'iterations')
-
-
-def test_an_epoch_of_images_without_labels_has_neither_label_maps_nor_images_for_validation(demo_data):
-    """27 of 47 images, in batches of three."""
     pytest.importorskip('mmpretrain')
     cfg = load_config(TINY_DINO_CONFIG, data_root=str(demo_data))
     set_length(cfg, 31, 'iterations')
-    assert cfg.train_cfg.max_epochs == 4
+    assert cfg.train_cfg.max_epochs == 4  # 27 of 47 images, not label maps and those for validation, three at a time
 
 
 def test_checkpoints_follow_the_validations_that_they_were_saved_with():

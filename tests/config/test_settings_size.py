@@ -50,7 +50,7 @@ def test_the_recipes_for_segmentation(name, size, scale, crop):
     cfg = read_config(name)
     steps_of(cfg).append(dict(type='Pad', size=steps_of(cfg)[3].crop_size))  # as VOC's in mmseg
     set_image_size(cfg, size)
-    assert steps_of(cfg)[2].scale == steps_of(cfg, 'test')[1].scale == scale
+    assert steps_of(cfg)[2].scale == steps_of(cfg, 'val')[1].scale == steps_of(cfg, 'test')[1].scale == scale
     assert steps_of(cfg)[3].crop_size == cfg.model.data_preprocessor.size == crop
     assert steps_of(cfg)[-1]['size'] == crop[::-1]
 
