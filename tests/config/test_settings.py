@@ -146,7 +146,8 @@ def test_a_test_has_a_batch_size_of_its_own():
 
 
 @pytest.mark.parametrize('change, settings, words', (
-    ({}, dict(image_size=[1, 2, 3]), '--image-size .*got 1 2 3'), ({}, dict(lr=float('nan')), '--lr .*nan'),
+    ({}, dict(image_size=[15]), '--image-size .*got 15'), ({}, dict(image_size=[64] * 3), 'size .*got 64 64 64'),
+    ({}, dict(lr=-1), '--lr .*got -1'), ({}, dict(lr=float('nan')), '--lr .*nan'),
     ({}, dict(workers=-1), '--workers .*got -1'), ({}, dict(batch_size=0), '--batch-size .*got 0'),
     ({}, dict(lr=1., auto_scale_lr=True), '--auto-scale-lr'),
     # nothing is known to change

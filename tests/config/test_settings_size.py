@@ -44,6 +44,7 @@ def test_the_recipe_for_detection():
 
 
 @pytest.mark.parametrize('name, size, scale, crop', (
+    ('upernet_xcit_s12_p16_ade20k', 640, (2560, 640), (640, 640)),
     ('upernet_xcit_s12_p16_ade20k', (1024, 512), (1024, 512), (512, 1024)),
     ('semfpn_xcit_n12_p16_small', 384, (384, 384), (320, 320))))
 def test_the_recipes_for_segmentation(name, size, scale, crop):
