@@ -1,7 +1,7 @@
 """Build, train for a step and predict with each stock config of mmdet and mmsegmentation.
 
-    python tests/stock_configs.py --out stock.json                  # all: see docs/other_projects.md for the time
-    python tests/stock_configs.py mmdet --only 'dcn|vfnet' --every 3
+    python tests/stock_configs.py --out stock.json                  # all: see docs/other_projects.md
+    python tests/stock_configs.py mmdet --only 'dcn|vfnet'
 
 Each different model is built once, without pretrained weights, in a process of its own, and gets two random images of
 128 x 128 pixels with boxes, masks and label maps. Configs whose model is equal share the result.
@@ -11,28 +11,25 @@ import importlib
 import json
 import os
 import re
-import resource
 import sys
-import time
 import traceback
 import warnings
-from collections import Counter, defaultdict
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
 from helpers.refusals import stock
+from xcit_dense.data.datasets import dicts_in
 
 #: Height and width of images; larger for models with more queries than such images have tokens.
 SIDE, MANY_QUERIES = 128, 300
-#: Why a config cannot run on any machine without more: a pattern of its error, and the reason.
-ABSENT = (
-    # not any error that names pip: that of a missing operator of mmcv does too, and is no excuse
-    (r'fairscale|Detectron2|requirements/\w+.txt|(skimage|lap|motmetrics) is not installed|pip install sklearn',
-     'needs a package that is not installed'),
-    (r'huggingface|bert-base|URLError', 'reads weights from the network while it is built'),
-    (r'No such file|does not exist', 'names a file that is not there'),
-    (r'san_head', 'has no form without the weights of CLIP'),
-    (r'Please train `detector` and `reid`', 'is not trained: mmdet trains the parts of this tracker by themselves'))
+#: How processes start, as autograd may have run here, and after how many seconds one is ended.
+CONTEXT, LIMIT = get_context('forkserver'), 300
+#: Words of errors about packages, weights and files that are not there, and about trackers that mmdet trains in parts.
+ABSENT = re.compile(  # not any error that names pip: that of a missing operator of mmcv does too, and is no excuse
+    r'fairscale|Detectron2|requirements/\w+.txt|(skimage|lap|motmetrics) is not installed|pip install sklearn|'
+    'huggingface|bert-base|URLError|No such file|does not exist|san_head|Please train `detector` and `reid`')
 
 
 def find(framework, pattern=''):
@@ -55,34 +52,24 @@ def find(framework, pattern=''):
     return found, unread
 
 
-def without_weights(part):
-    """Take away all that is read from files or the network, in place."""
-    if isinstance(part, (list, tuple)):
-        for one in part:
-            without_weights(one)
-    elif isinstance(part, dict):
-        for key, value in part.items():
+def without_weights(model):
+    """Take away all that is read from files or the network, and what needs several processes, in place."""
+    for node in [*dicts_in(model)]:
+        for key, value in node.items():
             kind = value.get('type') if isinstance(value, dict) else None
-            weights = key == 'init_cfg' and 'checkpoint' in (value or ())
-            if value is True and key == 'pretrained':  # of timm
-                part[key] = False
-            elif weights or kind == 'Pretrained' or key in ('pretrained', 'teacher_ckpt') and isinstance(value, str):
-                part[key] = None
+            if kind == 'Pretrained' or key == 'init_cfg' and 'checkpoint' in (value or ()) or (
+                    key in ('pretrained', 'teacher_ckpt') and isinstance(value, str)):
+                node[key] = None
+            elif key == 'pretrained':  # of timm
+                node[key] = False
             elif key == 'norm_cfg' and kind in ('SyncBN', 'MMSyncBN'):
                 value['type'] = 'BN'
-            else:
-                without_weights(value)
-    return part
+    return model
 
 
-def values_of(part, name):
+def values_of(model, name):
     """Return all values of a key, at any depth."""
-    if isinstance(part, (list, tuple)):
-        return [value for one in part for value in values_of(one, name)]
-    if not isinstance(part, dict):
-        return []
-    here = [part[name]] if name in part else []
-    return here + [value for one in part.values() for value in values_of(one, name)]
+    return [node[name] for node in dicts_in(model) if name in node]
 
 
 def detection_batch(model, count=2):
@@ -143,13 +130,14 @@ def classification_batch(kind, count=4):
     from mmpretrain.structures import DataSample
     is_reid = kind == 'BaseReID'
     samples = [(ReIDDataSample if is_reid else DataSample)().set_gt_label(number // 2) for number in range(count)]
-    return dict(inputs=_images(np.random.default_rng(0), count, (256, 128) if is_reid else None), data_samples=samples)
+    size = (256, 128) if is_reid else (SIDE, SIDE)
+    return dict(inputs=_images(np.random.default_rng(0), count, size), data_samples=samples)
 
 
 def _images(rng, count, size=None, channels=3):
     import torch
-    shape = channels, *(size or (SIDE, SIDE))
-    return [torch.from_numpy(rng.integers(0, 256, shape, dtype='uint8')) for _ in range(count)]
+    return [torch.from_numpy(rng.integers(0, 256, (channels, *(size or (SIDE, SIDE))), dtype='uint8'))
+            for _ in range(count)]
 
 
 def batches(framework, cfg):
@@ -174,11 +162,7 @@ def batches(framework, cfg):
 
 
 def try_model(framework, scope, model):
-    """Return how far a model gets: 'build', 'train', 'predict' or 'done', with what was seen.
-
-    Returns:
-        dict: step, error, seconds, mib (peak of memory), and operators (those of mmcv that were called).
-    """
+    """Return how far a model gets ('build', 'train', 'predict' or 'done'), the error, and mmcv's operators it calls."""
     import torch
     from mmengine.logging import MessageHub
     from mmengine.registry import MODELS, init_default_scope
@@ -194,7 +178,7 @@ def try_model(framework, scope, model):
     torch.set_num_threads(1)
     os.chdir(stock(framework).parent)  # teachers are named by configs/...
     called = record_operators()
-    start, step, error = time.perf_counter(), 'build', ''
+    step, error = 'build', ''
     try:
         init_default_scope(scope)
         preprocessor = model.get('data_preprocessor') or {}
@@ -222,8 +206,7 @@ def try_model(framework, scope, model):
     except Exception as found:  # of any kind: it stands in the table
         place = [line.strip() for line in traceback.format_exc().splitlines() if 'File "' in line][-1]
         error = f'{type(found).__name__}: {found}'[:600] + f' @{place}'
-    return dict(step=step, error=error, operators=sorted(called), seconds=round(time.perf_counter() - start, 1),
-                mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+    return dict(step=step, error=error, operators=sorted(called))
 
 
 def record_operators():
@@ -247,84 +230,60 @@ def _send(pipe, *words):
     pipe.send(try_model(*words))
 
 
-def run(jobs, processes=2, limit=300):
-    """Yield the key and the result of each job, a (framework, scope, model) by key, each in a process of its own."""
-    context, waiting, running = get_context('forkserver'), list(jobs.items()), {}  # autograd may have run here
-    context.set_forkserver_preload(['xcit_dense', 'mmdet', 'mmseg', 'stock_configs'])
-    while waiting or running:
-        while waiting and len(running) < processes:
-            key, words = waiting.pop(0)
-            mine, theirs = context.Pipe(duplex=False)
-            running[key] = context.Process(target=_send, args=(theirs, *words)), mine, time.monotonic()
-            running[key][0].start()
-            theirs.close()
-        for key, (process, pipe, start) in [*running.items()]:
-            if pipe.poll(0.05):
-                try:
-                    result = pipe.recv()
-                except EOFError:
-                    result = dict(step='build', error='the process was ended', operators=[], seconds=0, mib=0)
-            elif time.monotonic() - start > limit:
-                process.kill()
-                result = dict(step='build', error=f'takes more than {limit} s', operators=[], seconds=limit, mib=0)
-            else:
-                continue
-            process.join()
-            del running[key]
-            yield key, result
+def run(words):
+    """Return the result of a (framework, scope, model), from a process of its own."""
+    mine, theirs = CONTEXT.Pipe(duplex=False)
+    process = CONTEXT.Process(target=_send, args=(theirs, *words))
+    process.start()
+    theirs.close()
+    try:
+        result = mine.recv() if mine.poll(LIMIT) else dict(step='build', error=f'takes {LIMIT} s', operators=[])
+    except EOFError:
+        result = dict(step='build', error='the process was ended', operators=[])
+    process.kill()
+    process.join()
+    return result
 
 
-def survey(found, processes=2, progress=lambda text: None):
+def survey(found, processes=2):
     """Return the result of each config by name."""
-    jobs, names = {}, defaultdict(list)
+    jobs, names, results = {}, defaultdict(list), {}
     for name, cfg in found.items():
         key = json.dumps([cfg.get('default_scope'), cfg.model.to_dict()], default=str, sort_keys=True)
         jobs.setdefault(key, (name.partition('/')[0], cfg.get('default_scope'), cfg.model))
         names[key].append(name)
-    results, start = {}, time.monotonic()
-    for count, (key, result) in enumerate(run(jobs, processes), 1):
-        results.update(dict.fromkeys(names[key], result))
-        left = (time.monotonic() - start) / count * (len(jobs) - count)
-        progress(f'{count}/{len(jobs)}, {left / 60:.0f} min left: {names[key][0]} {result["step"]} '
-                 f'{result["error"][:150]}')
+    CONTEXT.set_forkserver_preload(['xcit_dense', 'mmdet', 'mmseg', 'stock_configs'])
+    with ThreadPoolExecutor(processes) as pool:
+        for key, result in zip(jobs, pool.map(run, jobs.values()), strict=True):
+            results.update(dict.fromkeys(names[key], result))
+            print(f'{len(results)}/{len(found)}: {names[key][0]} {result["step"]} {result["error"][:150]}', flush=True)
     return results
-
-
-def reason(result):
-    """Return in a few words what an error says is absent, or None."""
-    return next((why for word, why in ABSENT if re.search(word, result['error'])), None)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('frameworks', nargs='*', default=['mmdet', 'mmseg'])
     parser.add_argument('--only', default='', metavar='PATTERN')
-    parser.add_argument('--every', type=int, default=1, metavar='N', help='only every Nth config')
-    parser.add_argument('--processes', type=int, default=2)
     parser.add_argument('--out', type=Path)
     args = parser.parse_args()
     warnings.simplefilter('ignore')
     os.environ['HF_HUB_OFFLINE'] = '1'  # without the network, an answer at once
     import xcit_dense  # noqa: F401  (with it, mmcv's operators are there)
-    start, found, results = time.monotonic(), {}, {}
+    found, results = {}, {}
     for framework in args.frameworks:
         importlib.import_module(f'{framework}.models')
         importlib.import_module(f'{framework}.testing' if framework == 'mmdet' else 'mmseg.structures')
         configs, unread = find(framework, args.only)
-        found.update([*configs.items()][::args.every])
-        results.update({name: dict(step='read', error=error, operators=[], seconds=0, mib=0)
-                        for name, error in unread.items()})
-    results.update(survey(found, args.processes, lambda text: print(text, flush=True)))
+        found.update(configs)
+        results.update({name: dict(step='read', error=error, operators=[]) for name, error in unread.items()})
+    results.update(survey(found))
     if args.out:
         args.out.write_text(json.dumps(results, indent=1, sort_keys=True))
     for framework in args.frameworks:
         of = {name: result for name, result in results.items() if name.startswith(framework)}
-        absent = Counter(filter(None, map(reason, of.values())))
         done = sum(result['step'] == 'done' for result in of.values())
-        print(f'{framework}: {done} of {len(of)} build, train and predict; {dict(absent)}; '
-              f'{100 * done / max(len(of) - sum(absent.values()), 1):.1f} % of the rest')
-    print(f'{(time.monotonic() - start) / 60:.0f} minutes, at most '
-          f'{max((result["mib"] for result in results.values()), default=0)} MiB a process')
+        absent = sum(bool(ABSENT.search(result['error'])) for result in of.values())
+        print(f'{framework}: {done} of {len(of)} build, train and predict, and {absent} lack what is not here')
 
 
 if __name__ == '__main__':

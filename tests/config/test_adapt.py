@@ -1,4 +1,6 @@
-"""XCiT in the place of the backbone of stock configs."""
+"""XCiT in the place of the backbone of stock configs, and from there to the report on own data."""
+import json
+
 import pytest
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
@@ -6,12 +8,25 @@ from mmengine.registry import MODELS, init_default_scope
 
 from helpers.refusals import stock
 from helpers.tools import run_tool
-from xcit_dense.config.adapt import adapt
+from xcit_dense.config.adapt import _channels_of, adapt
 from xcit_dense.config.options import drop_pretrained
+from xcit_dense.data.demo import make_demo_data
 from xcit_dense.errors import ConfigError
 
 pytestmark = pytest.mark.skipif(not stock('mmdet').is_dir(),
                                 reason='the maintained forks ship no stock configs')
+CLASSES = 'disc', 'square', 'star'
+#: One of each kind of head.
+STOCK = [f'mmdet::{name}.py' for name in (
+    'gn+ws/mask-rcnn_r50_fpn_gn-ws-all_2x_coco', 'fcos/fcos_r50-caffe_fpn_gn-head_1x_coco',
+    'centernet/centernet_r18_8xb16-crop512-140e_coco', 'yolox/yolox_s_8xb8-300e_coco',
+    'rtmdet/rtmdet-ins_tiny_8xb32-300e_coco', 'solov2/solov2_r50_fpn_1x_coco',
+    'dino/dino-4scale_r50_8xb2-12e_coco', 'mask2former/mask2former_r50_8xb2-lsj-50e_coco')]
+STOCK += [f'mmseg::{name}-512x512.py' for name in (
+    'sem_fpn/fpn_r50_4xb4-160k_ade20k', 'deeplabv3plus/deeplabv3plus_r50-d8_4xb4-80k_ade20k',
+    'ocrnet/ocrnet_hr18_4xb4-80k_ade20k', 'knet/knet-s3_r50-d8_upernet_8xb2-adamw-80k_ade20k',
+    'psanet/psanet_r50-d8_4xb4-80k_ade20k', 'fastfcn/fastfcn_r50-d32_jpu_psp_4xb4-80k_ade20k',
+    'segmenter/segmenter_vit-s_fcn_8xb1-160k_ade20k', 'mask2former/mask2former_swin-t_8xb2-160k_ade20k')]
 
 
 def adapted(name, arch='nano_12_p16'):
@@ -65,29 +80,25 @@ def test_rates_of_a_config_with_adamw_stay():
     assert not [key for key in keys if not any(key in name for name in found)]
 
 
-def test_images_are_normalised_as_for_the_weights():
+def test_images_are_normalised_as_for_the_weights_and_maps_are_the_last_ones():
     cfg = adapted('mmdet::yolox/yolox_s_8xb8-300e_coco.py')
+    assert (cfg.model.backbone.out_indices, cfg.model.backbone.out_strides) == ((5, 7, 11), (8, 16, 32))
     assert cfg.model.data_preprocessor.mean == [123.675, 116.28, 103.53] and cfg.model.data_preprocessor.bgr_to_rgb
     assert cfg.model.data_preprocessor.batch_augments  # the rest stays
     assert cfg.optim_wrapper.optimizer.lr == 4e-4  # of 64 images a step
 
 
-def changed(tmp_path, base, **changes):
-    """Return the adapted config of one with these top-level changes, as text."""
-    config = tmp_path / 'own.py'
-    config.write_text(f'_base_ = {base!r}\n' + ''.join(f'{key} = {value!r}\n' for key, value in changes.items()))
-    return adapt(config, 'nano_12_p16')
-
-
-def test_the_rest_of_an_optimizer_wrapper_stays(tmp_path):
+def test_the_rest_of_an_optimizer_wrapper_and_images_of_four_channels_stay(own):
     """Of rates by layer, which the old backbone had, the new config says that they are left out."""
     wrapper = dict(type='AmpOptimWrapper', loss_scale=512., dtype='bfloat16', accumulative_counts=2,
                    constructor='LayerDecayOptimizerConstructor',
                    paramwise_cfg=dict(decay_rate=0.9, num_layers=12, bypass_duplicate=True,
                                       custom_keys=dict(norm=dict(lr_mult=0.5), head=dict(lr_mult=10.))))
-    base = 'mmseg::fcn/fcn_r18-d8_4xb2-80k_cityscapes-512x1024.py'
-    text = changed(tmp_path, base, optim_wrapper=wrapper)
+    model = dict(backbone=dict(in_channels=4), data_preprocessor=dict(mean=[1.] * 4, std=[2.] * 4, bgr_to_rgb=False))
+    text = adapt(own(f'optim_wrapper = {wrapper!r}\nmodel = {model!r}',
+                     'mmseg::fcn/fcn_r18-d8_4xb2-80k_cityscapes-512x1024.py'), 'nano_12_p16')
     cfg = Config.fromstring(text, '.py')
+    assert cfg.model.backbone.in_channels == 4 and cfg.model.data_preprocessor.mean == [1.] * 4
     assert {key: cfg.optim_wrapper[key] for key in ('type', 'loss_scale', 'dtype', 'accumulative_counts')} == {
         key: wrapper[key] for key in ('type', 'loss_scale', 'dtype', 'accumulative_counts')}
     assert isinstance(cfg.optim_wrapper.loss_scale, float)  # mmengine takes no int
@@ -96,17 +107,19 @@ def test_the_rest_of_an_optimizer_wrapper_stays(tmp_path):
     assert 'LayerDecayOptimizerConstructor, with rates for the old backbone, is left out' in text
 
 
-def test_images_of_four_channels_keep_their_normalisation(tmp_path):
-    model = dict(backbone=dict(in_channels=4), data_preprocessor=dict(mean=[1.] * 4, std=[2.] * 4, bgr_to_rgb=False))
-    cfg = Config.fromstring(changed(tmp_path, 'mmseg::fcn/fcn_r18-d8_4xb2-80k_cityscapes-512x1024.py', model=model),
-                            '.py')
-    assert cfg.model.backbone.in_channels == 4 and cfg.model.data_preprocessor.mean == [1.] * 4
-
-
 def test_only_what_takes_the_maps_gets_their_channels():
     """The second neck takes those of the first, which are as many as a level of the ResNet had."""
     fpn, bfp = adapted('mmdet::libra_rcnn/libra-retinanet_r50_fpn_1x_coco.py').model.neck
     assert fpn.in_channels == [128] * 4 and bfp.in_channels == fpn.out_channels == 256
+    inner = dict(in_channels=96, inner=dict(in_channels=64, in_index=0))
+    head = dict(in_channels=[64, 96], c1_in_channels=64, inner=inner)
+    assert _channels_of(head, [64, 96], 5) == dict(
+        in_channels=[5, 5], c1_in_channels=5, inner=dict(inner=dict(in_channels=5)))
+    assert not _channels_of(dict(in_channels=[64, 7], channels=64), [64, 96], 5)
+    one = dict(in_channels=64, channels=9, num_convs=0)  # which predicts from the map itself
+    new = dict(one, in_channels=5, channels=5)
+    assert (_channels_of([one, one.copy()], [64], 5), _channels_of([one, one.copy()], [64], 5, is_heads=False)) == (
+        [new, new], [new, one])
 
 
 def test_the_config_is_written_but_never_over_another(tmp_path):
@@ -114,6 +127,7 @@ def test_the_config_is_written_but_never_over_another(tmp_path):
     out, own = tmp_path / 'here/new/mine.py', tmp_path / 'here/own.py'
     own.parent.mkdir()
     own.write_text("_base_ = 'xcit_dense::maskrcnn_xcit_n12_p16_small.py'\n")
+    assert "arch='nano_12_p8'" in run_tool('adapt', own, '--arch', 'nano_12_p8').stdout
     run_tool('adapt', own, '--arch', 'nano_12_p8', '--out', out)
     own.parent.rename(tmp_path / 'there')
     out = tmp_path / 'there/new/mine.py'
@@ -122,11 +136,6 @@ def test_the_config_is_written_but_never_over_another(tmp_path):
     done = run_tool('adapt', 'maskrcnn_xcit_n12_p16_small', '--out', out, check=False)
     assert done.returncode == 1 and 'mine.py already exists: give another name' in done.message
     assert out.read_text() == before
-
-
-def test_an_arch_is_one_of_those():
-    with pytest.raises(ConfigError, match='there is no arch n12_p16: choose one of nano_12_p8, nano_12_p16, '):
-        adapt('mmdet::atss/atss_r50_fpn_1x_coco.py', 'n12_p16')
 
 
 @pytest.mark.parametrize('name, words', (
@@ -144,6 +153,8 @@ def test_an_arch_is_one_of_those():
 def test_what_cannot_be_adapted(name, words):
     with pytest.raises(ConfigError, match=words):
         adapt(name)
+    with pytest.raises(ConfigError, match='there is no arch n12_p16: choose one of nano_12_p8, nano_12_p16, '):
+        adapt(name, 'n12_p16')
 
 
 @pytest.mark.slow
@@ -162,15 +173,31 @@ def test_a_step_that_fails_is_no_reason_to_refuse(monkeypatch):
     assert "which real ones may not: FCNHead: AssertionError: at 'raise AssertionError'.\n" in text
 
 
+@pytest.fixture(scope='module')
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('data')
+    make_demo_data(folder, num_train=4, num_val=2, size=64, classes=CLASSES)
+    return folder
+
+
 @pytest.mark.slow
-def test_the_printed_config_trains(tmp_path):
-    """On data with other classes than COCO, from random weights."""
-    data, config = tmp_path / 'data', tmp_path / 'mine.py'
-    run_tool('make_demo_data', data, '--train', 4, '--val', 2, '--size', 64)
-    config.write_text(run_tool('adapt', 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py', '--arch', 'nano_12_p8').stdout)
-    run_tool('train', config, '--data-root', data, '--work-dir', tmp_path / 'run', '--image-size', 64,
-             '--batch-size', 2, '--workers', 0, '--epochs', 1, '--cfg-options', 'model.backbone.init_cfg=None',
-             'classes_from_data=True')
-    run_tool('predict', config, tmp_path / 'run', data / 'val2017', '--out', tmp_path / 'shown', '--image-size', 64,
-             '--cfg-options', 'classes_from_data=True')
-    assert len([*(tmp_path / 'shown').glob('*.jpg')]) == 2
+@pytest.mark.parametrize('name', STOCK)
+def test_from_a_stock_config_to_a_report_on_own_data(name, data, tmp_path):
+    config, run, shown, finds_objects = tmp_path / 'mine.py', tmp_path / 'run', tmp_path / 'shown', 'mmdet' in name
+    run_tool('adapt', name, '--arch', 'nano_12_p16', '--out', config, '--data-root', data)
+    assert 'A training step' not in config.read_text()
+    options, model = ['train_cfg.val_interval=1'], Config.fromfile(config).model
+    if 'score_thr' in model.test_cfg:
+        options += ['model.test_cfg.score_thr=0']  # after one step it would find nothing
+    if 'num_queries' in model:
+        options += ['model.num_queries=16', 'model.test_cfg.max_per_img=16']  # so small images have few tokens
+    run_tool('train', config, '--data-root', data, '--work-dir', run, '--image-size', 64, '--batch-size', 2,
+             '--workers', 0, '--no-pretrained', '--epochs' if finds_objects else '--iterations', 1, '--cfg-options',
+             *options)
+    run_tool('test', run, '--report')
+    run_tool('predict', run, data / 'val2017', '--out', shown)
+    if finds_objects:
+        assert {one['category_name'] for one in json.loads((shown / 'results.json').read_text())} <= {*CLASSES}
+    else:
+        assert [*json.loads((shown / 'classes.json').read_text())['classes'].values()] == ['background', *CLASSES]
+    assert len([*shown.glob('*.jpg')]) == 2 and (run / 'report/report.html').exists()

@@ -17,6 +17,7 @@ def test_configs_are_found_by_path_and_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     name = MAIN_CONFIG.stem
     assert folder_of('configs') == ROOT / 'configs' and name in list_models() == sorted(list_models())
+    assert f'Six of {len(list_models())} configs' in (ROOT / 'README.md').read_text()
     for text in (name, f'{name}.py', f'configs/{name}.py', f'xcit_dense::{name}', MAIN_CONFIG, str(MAIN_CONFIG)):
         assert find_config(text) == MAIN_CONFIG
     for file in (f'{name}.py', 'my_own_model.py', 'model.onnx'):
@@ -55,10 +56,6 @@ def test_own_configs_inherit_by_package(tmp_path):
         load_config(own)
 
 
-def test_the_readme_counts_the_configs():
-    assert f'Six of {len(list_models())} configs' in (ROOT / 'README.md').read_text()
-
-
 def test_data_root_reaches_wrapped_data_sets_and_lists_of_evaluators(own, tmp_path):
     cfg = load_config(own(
         "train_dataloader = dict(dataset=dict(_delete_=True, type='RepeatDataset', times=2, dataset=dict("
@@ -75,11 +72,9 @@ def test_data_root_reaches_wrapped_data_sets_and_lists_of_evaluators(own, tmp_pa
 
 @pytest.mark.parametrize('text, line, problem', (
     ('x = dict(a=1\n', 2, r"SyntaxError: '\(' was never closed"),
-    ('x = 1\ny = x / 0\n', 3, 'ZeroDivisionError: division by zero'),
     ("model = dict(bbox=1)\nx = model['box']\n", 3, "KeyError: 'box'"),
     ("_base_ = [\n    'absent.py']\n", None, 'FileNotFoundError: .*absent.py'),
     ("_base_ = 'mmdet::atss/atss_r50_fpn_2x_coco.py'\n", None, 'in mmdet; did you mean mmdet::atss/atss_r50_fpn_1x'),
-    ("_base_ = 'xcit_dense::n12.py'\n", None, 'py: there is no config xcit_dense::n12.py'),
     ('model = 3\ntrain_dataloader = dict(batch_size=dict(a=1))\n', None, 'TypeError: batch_size='),
     ('custom_imports = dict(imports=["xcit_dense",\n    "absent"])\n', None, "cannot import absent: .*No module named"),
     ('custom_imports = dict(imports=["unfinished"])\n', None, r"cannot import unfinished: SyntaxError: .*\("
@@ -107,24 +102,19 @@ def test_imports_of_ones_own_take_nothing_away(own):
     assert cfg.custom_imports.imports == ['json'] and MODELS.get(cfg.model.backbone.type) is XCiT
 
 
-#: What mmengine takes a None for.
-NONE = (
-    ('custom_hooks', 'auto_scale_lr', 'param_scheduler', 'visualizer', 'log_processor', 'model_wrapper_cfg',
-     'custom_imports', 'default_hooks', 'test_dataloader', 'test_evaluator', 'test_cfg', 'load_from', 'data_root',
-     'randomness', 'optim_wrapper.clip_grad', 'optim_wrapper.paramwise_cfg'),
-    ('default_hooks.logger', 'default_hooks.checkpoint', 'train_dataloader.collate_fn',
-     'train_dataloader.dataset.metainfo', 'train_dataloader.dataset.filter_cfg', 'train_dataloader.sampler',
-     'val_dataloader', 'val_evaluator', 'val_cfg', 'model.backbone.init_cfg', 'model.data_preprocessor'))
-
-
-@pytest.mark.parametrize('config', (TINY_CONFIG, TINY_SEG_CONFIG))
-def test_none_is_a_value_wherever_mmengine_takes_it(config, tmp_path):
-    for names in NONE:
-        cfg = load_config(config)
-        cfg.merge_from_dict(dict.fromkeys(names))
-        cfg.dump(tmp_path / 'mine.py')
-        cfg = load_config(tmp_path / 'mine.py', data_root=tmp_path, pretrained=False, check=True)
-        options.add_hook(cfg, 'FuseHook')
+@pytest.mark.parametrize('config, names', (
+    (TINY_CONFIG, 'custom_hooks auto_scale_lr param_scheduler visualizer log_processor model_wrapper_cfg '
+     'custom_imports default_hooks test_dataloader test_evaluator test_cfg load_from data_root randomness '
+     'optim_wrapper.clip_grad optim_wrapper.paramwise_cfg'),
+    (TINY_SEG_CONFIG, 'default_hooks.logger default_hooks.checkpoint train_dataloader.collate_fn '
+     'train_dataloader.dataset.metainfo train_dataloader.dataset.filter_cfg train_dataloader.sampler '
+     'val_dataloader val_evaluator val_cfg model.backbone.init_cfg model.data_preprocessor')))
+def test_none_is_a_value_wherever_mmengine_takes_it(config, names, tmp_path):
+    cfg = load_config(config)
+    cfg.merge_from_dict(dict.fromkeys(names.split()))
+    cfg.dump(tmp_path / 'mine.py')
+    cfg = load_config(tmp_path / 'mine.py', data_root=tmp_path, pretrained=False, check=True)
+    options.add_hook(cfg, 'FuseHook')
 
 
 def test_options_and_config_are_told_of_at_once(own):

@@ -1,15 +1,19 @@
-"""What options change in a config, value by value, and which loggers can be used."""
+"""What options change in a config, which loggers can be used, and what losses of validation data load."""
+import copy
 import sys
 from pathlib import Path
 
 import pytest
+from mmcv.transforms import LoadImageFromFile
 from mmdet.engine.hooks import DetVisualizationHook
 from mmengine.config import Config
 
-from helpers.paths import MAIN_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.paths import MAIN_CONFIG, TINY_SEG_CONFIG
+from helpers.recipes import DENSE, VALIDATED
 from xcit_dense._utils import machine
 from xcit_dense.config import options
 from xcit_dense.config.loading import load_config
+from xcit_dense.config.options import loss_dataloader, set_val_loss
 from xcit_dense.errors import ConfigError, SetupError
 
 
@@ -24,13 +28,10 @@ def test_auto_scale_lr_needs_a_base():
 
 def test_hooks_are_added_behind_those_that_are_there():
     """One that is there already is replaced."""
-    for before in ({}, dict(custom_hooks=None), dict(custom_hooks=[dict(type='A')])):
+    for before in ({}, dict(custom_hooks=None), dict(custom_hooks=[dict(type='A'), dict(type='B', y=3)])):
         cfg = Config(dict(a=1, **before))
-        options.add_hook(cfg, 'B')
-        assert cfg.custom_hooks == [*(before.get('custom_hooks') or []), dict(type='B')]
-    cfg = Config(dict(custom_hooks=[dict(type='Other'), dict(type='LoggersHook', loggers=['mlflow'])]))
-    options.add_hook(cfg, 'LoggersHook', loggers=['wandb', 'tensorboard'])
-    assert cfg.custom_hooks == [dict(type='Other'), dict(type='LoggersHook', loggers=['wandb', 'tensorboard'])]
+        options.add_hook(cfg, 'B', x=2)
+        assert cfg.custom_hooks == [*(before.get('custom_hooks') or [])[:1], dict(type='B', x=2)]
 
 
 def test_start_weights_are_taken_out_wherever_they_are():
@@ -50,12 +51,10 @@ class OwnHook:
 def test_pictures_go_to_the_folder_asked_for(tmp_path, monkeypatch):
     """The hooks of the frameworks do not draw into it: they overwrite files, and mmseg's has no option for a folder."""
     monkeypatch.chdir(tmp_path)
-    for config in (TINY_CONFIG, TINY_SEG_CONFIG):
-        cfg = load_config(config)
-        options.set_show_dir(cfg, 'shown')
-        hook = cfg.default_hooks.visualization
-        assert hook == dict(type='DrawingHook', draw=True, test_out_dir=str(tmp_path / 'shown'), overwrite=False)
-        assert cfg.default_hooks.checkpoint
+    cfg = load_config(TINY_SEG_CONFIG)
+    options.set_show_dir(cfg, 'shown')
+    assert cfg.default_hooks.checkpoint and cfg.default_hooks.visualization == dict(
+        type='DrawingHook', draw=True, test_out_dir=str(tmp_path / 'shown'), overwrite=False)
     for hook in (dict(type='mmdet.DetVisualizationHook', score_thr=0.5), dict(type='SegVisualizationHook'),
                  dict(type=DetVisualizationHook), dict(type=OwnHook), None):
         cfg = Config(dict(model=1) if hook is None else dict(default_hooks=dict(visualization=hook)))
@@ -79,14 +78,11 @@ def test_mixed_precision_keeps_a_loss_scale_of_ones_own(gpu, monkeypatch):
 
 
 def test_a_data_root_moves_what_lies_below_the_old_one_alone(tmp_path):
-    def make():
-        return Config(dict(
-            data_root='old/', train_dataloader=dict(dataset=dict(type='x', data_root='old/', ann_file='a.json')),
-            val_dataloader=dict(dataset=dict(type='x', data_root='other')), test_dataloader=None,
-            val_evaluator=[dict(ann_file='old/b/c.json', number=3, format='old'), dict(ann_file='other/d.json')],
-            test_evaluator=dict(ann_file='elsewhere/old/e.json', prefix='older/f', metrics=[dict(ann_file='old/g')])))
-
-    cfg = make()
+    cfg = Config(dict(
+        data_root='old/', train_dataloader=dict(dataset=dict(type='x', data_root='old/', ann_file='a.json')),
+        val_dataloader=dict(dataset=dict(type='x', data_root='other')), test_dataloader=None,
+        val_evaluator=[dict(ann_file='old/b/c.json', number=3, format='old'), dict(ann_file='other/d.json')],
+        test_evaluator=dict(ann_file='elsewhere/old/e.json', prefix='older/f', metrics=[dict(ann_file='old/g')])))
     options.set_data_root(cfg, tmp_path)
     root = str(tmp_path)
     assert cfg.train_dataloader.dataset == dict(type='x', data_root=root, ann_file='a.json')
@@ -95,23 +91,18 @@ def test_a_data_root_moves_what_lies_below_the_old_one_alone(tmp_path):
                                  dict(ann_file=f'{root}/d.json')]
     assert cfg.test_evaluator == dict(ann_file='elsewhere/old/e.json', prefix='older/f',
                                       metrics=[dict(ann_file=f'{root}/g')])
-    cfg = make()
-    options.set_data_root(cfg, '~/data')
-    assert cfg.train_dataloader.dataset.data_root == str(Path.home() / 'data')
     cfg = Config(dict(train_dataloader=dict(dataset=dict(type='x'))))  # no root before, and no variable of that name
-    options.set_data_root(cfg, tmp_path)
-    assert cfg.train_dataloader.dataset.data_root == root and 'data_root' not in cfg
+    options.set_data_root(cfg, '~/data')
+    assert cfg.train_dataloader.dataset.data_root == str(Path.home() / 'data') and 'data_root' not in cfg
 
 
-def test_data_roots_of_several_data_sets(tmp_path, monkeypatch):
-    """An evaluator is in the inner root. Data sets that become the same are told by the check of the data."""
+def test_an_evaluator_is_in_the_inner_of_two_data_roots(tmp_path, monkeypatch):
+    """Data sets that become the same are told by the check of the data."""
     monkeypatch.chdir(tmp_path)
-    def concat(*members):
-        return dict(dataset=dict(type='ConcatDataset', datasets=[
-            dict(type='CocoDataset', data_root=root, ann_file=file) for root, file in members]))
-
-    for train, val in (('data', 'data/coco'), ('data/coco', 'data')):
-        cfg = Config(dict(train_dataloader=concat((train, 'x')), val_dataloader=concat((val, 'x')), val_evaluator=dict(
+    for roots in (('data', 'data/coco'), ('data/coco', 'data')):
+        train, val = (dict(dataset=dict(type='ConcatDataset', datasets=[
+            dict(type='CocoDataset', data_root=root, ann_file='x')])) for root in roots)
+        cfg = Config(dict(train_dataloader=train, val_dataloader=val, val_evaluator=dict(
             type='CocoMetric', ann_file='data/coco/annotations/a.json')))
         options.set_data_root(cfg, 'new')
         assert cfg.val_evaluator.ann_file == f'{tmp_path}/new/annotations/a.json'  # for tests from any folder
@@ -127,3 +118,70 @@ def test_a_missing_package_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(SetupError, match='pip install mlruns'):
         options.check_loggers(['mlruns'])
+
+
+IMAGE, RESIZE = dict(type='LoadImageFromFile'), dict(type='Resize', scale=(32, 32))
+BOXES = dict(type='LoadAnnotations', with_bbox=True)
+MASKS = dict(type='LoadAnnotations', with_bbox=True, with_mask=True, poly2mask=False)
+PACK = dict(type='PackDetInputs')
+
+
+@pytest.mark.parametrize('name', [name for name in VALIDATED if '_n12_p16' in name])
+def test_every_config_loads_annotations_right_after_the_image(name):
+    cfg = load_config(name)
+    before = cfg.to_dict()
+    loader = loss_dataloader(cfg)
+    assert cfg.to_dict() == before  # predictions are evaluated as ever
+    steps, validation = loader['dataset']['pipeline'], cfg.val_dataloader.dataset.pipeline
+    assert sorted(map(repr, steps)) == sorted(map(repr, validation))
+    if name in DENSE:
+        assert [step['type'] for step in steps[:2]] == ['LoadImageFromFile', 'LoadAnnotations']
+    else:
+        assert steps == validation
+    assert loader['batch_size'] == (1 if name in DENSE else cfg.val_dataloader.batch_size)
+    assert steps[-1] == validation[-1] and loader['num_workers'] == cfg.val_dataloader.num_workers
+
+
+def detection(validation, training):
+    loaders = [dict(batch_size=4, dataset=dict(type='CocoDataset', pipeline=pipeline))
+               for pipeline in (training, validation)]
+    return Config(dict(default_scope='mmdet', model=dict(type='MaskRCNN'), val_cfg=dict(),
+                       train_dataloader=loaders[0], val_dataloader=loaders[1]))
+
+
+@pytest.mark.parametrize(('validation', 'training', 'wanted'), [
+    # masks are needed if the training has them
+    ([IMAGE, RESIZE, BOXES, PACK], [IMAGE, MASKS, RESIZE, PACK], [IMAGE, MASKS, RESIZE, PACK]),
+    # no annotations at all
+    ([IMAGE, RESIZE, dict(type='LoadEmptyAnnotations'), PACK], [IMAGE, BOXES, PACK],
+     [IMAGE, BOXES, RESIZE, dict(type='LoadEmptyAnnotations'), PACK]),
+    # several steps, classes and scopes
+    ([dict(type=LoadImageFromFile), RESIZE, dict(type='mmdet.LoadAnnotations', box_type='hbox'), PACK],
+     [IMAGE, MASKS, PACK],
+     [dict(type=LoadImageFromFile), MASKS, RESIZE, PACK]),
+    # steps inside others stay
+    ([IMAGE, dict(type='RandomChoice', transforms=[[RESIZE, BOXES]]), PACK], [IMAGE, MASKS, PACK],
+     [IMAGE, dict(type='RandomChoice', transforms=[[RESIZE, BOXES]]), PACK])])
+def test_steps_of_other_configs(validation, training, wanted):
+    assert loss_dataloader(detection(validation, training))['dataset']['pipeline'] == wanted
+
+
+def test_other_loaders():
+    """Data sets inside others."""
+    cfg = detection([IMAGE, RESIZE, BOXES, PACK], [IMAGE, MASKS, PACK])
+    inner = cfg.val_dataloader.dataset
+    cfg.val_dataloader.dataset = dict(type='ConcatDataset', datasets=[
+        inner, dict(type='RepeatDataset', times=2, dataset=copy.deepcopy(inner))])
+    first, second = loss_dataloader(cfg)['dataset']['datasets']
+    assert first['pipeline'] == second['dataset']['pipeline'] == [IMAGE, MASKS, RESIZE, PACK]
+
+
+def test_the_hook_comes_once_and_needs_validation():
+    cfg = detection([IMAGE, BOXES, PACK], [IMAGE, BOXES, PACK])
+    cfg.custom_hooks = [dict(type='EMAHook')]
+    for _ in range(2):
+        set_val_loss(cfg)
+    assert cfg.custom_hooks == [dict(type='EMAHook'), dict(type='ValLossHook')]
+    for missing in ('val_dataloader', 'val_cfg'):
+        with pytest.raises(ConfigError, match='--val-loss needs validation, and this config has none: set val'):
+            set_val_loss(Config(dict(cfg._cfg_dict, **{missing: None})))

@@ -37,13 +37,10 @@ def test_the_recipe_for_detection():
     cfg = read_config(DETECTOR)
     set_image_size(cfg, (1333, 800))
     assert cfg._cfg_dict == before._cfg_dict
-    set_image_size(cfg, 640)
-    assert steps_of(cfg, 'test')[1].scale == steps_of(cfg, 'val')[1].scale == (640, 640)
-    for name in (DETECTOR, 'upernet_xcit_s12_p16_ade20k'):
-        cfg, before = read_config(name), read_config(name)
-        set_image_size(cfg, 320, ['test_dataloader'])
-        assert size_of_test(cfg) == [320]
-        assert all(cfg[key] == before[key] for key in ('train_dataloader', 'val_dataloader', 'model'))
+    cfg, before = (read_config('upernet_xcit_s12_p16_ade20k') for _ in range(2))
+    set_image_size(cfg, 320, ['test_dataloader'])
+    assert size_of_test(cfg) == [320]
+    assert all(cfg[key] == before[key] for key in ('train_dataloader', 'val_dataloader', 'model'))
 
 
 @pytest.mark.parametrize('name, size, scale, crop', (
@@ -54,7 +51,7 @@ def test_the_recipes_for_segmentation(name, size, scale, crop):
     cfg = read_config(name)
     steps_of(cfg).append(dict(type='Pad', size=steps_of(cfg)[3].crop_size))  # as VOC's in mmseg
     set_image_size(cfg, size)
-    assert steps_of(cfg)[2].scale == steps_of(cfg, 'test')[1].scale == scale
+    assert steps_of(cfg)[2].scale == steps_of(cfg, 'val')[1].scale == steps_of(cfg, 'test')[1].scale == scale
     assert steps_of(cfg)[3].crop_size == cfg.model.data_preprocessor.size == crop
     assert steps_of(cfg)[-1]['size'] == crop[::-1]
 
@@ -72,11 +69,9 @@ def test_classification_keeps_the_crop_ratio():
 
 def test_what_is_a_box():
     """Of a short edge with the longest side both, and no canvas."""
-    short = [dict(type='ResizeShortestEdge', scale=(640, 640), max_size=2560)]
-    padded = [dict(type='Pad', size=(1024, 1024)), dict(type='Resize', scale=(1333, 800))]
-    boxes = [box_of(Config(dict(test_dataloader=dict(dataset=dict(type='CocoDataset', pipeline=steps)))))
-             for steps in (short, padded)]
-    assert boxes == [(2560, 640), (1333, 800)]
+    for steps, box in (([dict(type='ResizeShortestEdge', scale=(640, 640), max_size=2560)], (2560, 640)),
+                       ([dict(type='Pad', size=(1024, 1024)), dict(type='Resize', scale=(1333, 800))], (1333, 800))):
+        assert box_of(Config(dict(test_dataloader=dict(dataset=dict(type='CocoDataset', pipeline=steps))))) == box
 
 
 @pytest.mark.parametrize('steps, wanted', (
@@ -119,10 +114,9 @@ def test_a_checkpoint_of_another_size_is_told_and_used(own, capsys):
     cfg, other = read_config('semfpn_xcit_n12_p16_small'), read_config('semfpn_xcit_n12_p16_small')
     set_image_size(other, 256)
     checkpoint = dict(meta=dict(cfg=other.pretty_text))
-    use_fit(other, checkpoint, source='run')
-    use_fit(cfg, None, source='run')
-    use_fit(cfg, dict(meta=dict(cfg='what is this')), source='run')
-    use_fit(cfg, checkpoint, ['--image-size'], source='run')
+    for each, saved, given in ((other, checkpoint, ()), (cfg, None, ()), (cfg, dict(meta=dict(cfg='what is this')), ()),
+                               (cfg, checkpoint, ['--image-size'])):
+        use_fit(each, saved, given, source='run')
     assert not capsys.readouterr().out and box_of(cfg) == (192, 192)
     mine = load_config(own('_base_.test_dataloader.dataset.pipeline[1].scale = (192, 192)', cfg.filename))
     whole = Path(mine.filename).with_name('whole.py')  # based on no config of this package
@@ -148,13 +142,12 @@ def test_the_resolution_of_a_classifier():
         cfg = Config(dict(test_dataloader=dict(dataset=data(crop_size=crop_size))))
         set_test_size(cfg, 32)
         assert (steps_of(cfg, 'test')[1].scale, steps_of(cfg, 'test')[2].crop_size) == (40, 32)
-    for dataset in (data(crop_size=(64, 32)), data(edge='long'), data(scale=(80, 80)), data(scale=0),
-                    dict(pipeline=[]), {}, dict(pipeline=[dict(type='Resize', scale=3)])):
+    assert find_resolution(data(scale=50)) == (64, 1.)
+    for dataset in (data(crop_size=(64, 32)), data(edge='long'), data(scale=(80, 80)), data(scale=0), {}):
         assert find_resolution(dataset) == (None, 1.) and find_resolution(dataset, 5, 0.5) == (5, 0.5)
         with pytest.raises(ConfigError, match='for classifiers, whose test pipeline'):
             set_test_size(Config(dict(test_dataloader=dict(dataset=dataset))), 32)
     for options, words in ((dict(size=0), 'got 0'), (dict(crop_ratio=0.), 'got 0'),
                            (dict(crop_ratio=1.5), 'at most 1.*1.5')):
-        for dataset in (None, data()):
-            with pytest.raises(ConfigError, match=words):
-                find_resolution(dataset, **options)
+        with pytest.raises(ConfigError, match=words):
+            find_resolution(data(), **options)

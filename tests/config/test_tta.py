@@ -18,17 +18,12 @@ RATIOS = (1, 0.75, 1.25)
 LOAD, PACK = dict(type='LoadImageFromFile'), dict(type='PackDetInputs', meta_keys=('img_id', 'ori_shape'))
 
 
-def views_of(pipeline):
-    step = next(step for step in pipeline if step['type'] == 'TestTimeAug')
-    return step['transforms']
-
-
 def test_views_of_a_detector():
     """The flip comes before boxes and padding: mmdet undoes it in the image without padding."""
     steps = _augmented([LOAD, dict(type='Resize', scale=(1333, 800), keep_ratio=True), dict(
         type='LoadAnnotations', with_bbox=True), dict(type='Pad', size=(640, 320)), PACK], RATIOS)
     assert [step['type'] for step in steps] == ['LoadImageFromFile', 'TestTimeAug']
-    sizes, flips, annotations, pad, pack = views_of(steps)
+    sizes, flips, annotations, pad, pack = steps[1]['transforms']
     assert [step['scale'] for step in sizes] == [(1333, 800), (1000, 600), (1666, 1000)]  # the plain one first
     assert all(step['keep_ratio'] for step in sizes)
     assert [step['prob'] for step in flips] == [0, 1]
@@ -41,8 +36,8 @@ def test_sizes_of_any_step():
             ([dict(type='mmdet.Resize', scale_factor=2.)],
              [dict(type='mmdet.Resize', scale_factor=factor) for factor in (2., 1.5, 2.5)]),
             ([dict(type='Resize', scale=64)], [dict(type='Resize', scale=scale) for scale in (64, 48, 80)])):
-        steps = _augmented([LOAD, *resize, PACK], RATIOS)
-        assert views_of(steps)[0] == sizes and steps[0] == LOAD
+        load, views = _augmented([LOAD, *resize, PACK], RATIOS)
+        assert views['transforms'][0] == sizes and load == LOAD
     for other in ([], [dict(type='ResizeToMultiple')]):  # only flipped
         load, views = _augmented([LOAD, *other, PACK], RATIOS)
         assert load == LOAD and [step['prob'] for step in views['transforms'][0]] == [0, 1]
@@ -64,7 +59,7 @@ def test_a_config_may_have_its_own(demo_data, tmp_path):
     model = make_config(TINY_CONFIG, demo_data, tmp_path).model
     assert cfg.model == dict(type='MaskTTAModel', tta_cfg=own['tta_cfg'], module=model)  # which merges masks too
     cfg = changed(tta_model=dict(type='Own'))
-    assert cfg.model.type == 'Own' and views_of(cfg.test_dataloader.dataset.pipeline)
+    assert cfg.model.type == 'Own' and cfg.test_dataloader.dataset.pipeline[1].type == 'TestTimeAug'
     cfg = changed({'model.test_cfg.rcnn.max_per_img': 17, 'model.test_cfg.rcnn.nms.iou_threshold': 0.31})
     assert cfg.model.tta_cfg == dict(max_per_img=17, nms=dict(type='nms', iou_threshold=0.31))
     cfg = changed({'model.test_cfg': dict(_delete_=True, max_per_img=50)})  # without NMS
@@ -147,7 +142,6 @@ def test_the_tool_merges_with_all_other_options(config, demo_data, tmp_path, cal
 def test_a_classifier_with_flips(class_folders, tmp_path):
     pytest.importorskip('mmpretrain')
     weights = weights_of(TINY_CLS_CONFIG, class_folders, tmp_path)
-    args = 'test.py', TINY_CLS_CONFIG, weights, '--data-root', class_folders, '--work-dir', tmp_path, '--tta'
-    assert 'accuracy/top1: ' in run_tool(*args, '--size', 48).stdout
-    run_tool(*args, '--report', tmp_path / 'report')
-    assert (tmp_path / 'report/per_class.csv').exists()
+    done = run_tool('test.py', TINY_CLS_CONFIG, weights, '--data-root', class_folders, '--work-dir', tmp_path, '--tta',
+                    '--size', 48, '--report', tmp_path / 'report')
+    assert 'accuracy/top1: ' in done.stdout and (tmp_path / 'report/per_class.csv').exists()

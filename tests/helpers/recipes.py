@@ -22,7 +22,7 @@ RECIPES = list(itertools.product(FAMILIES, arch_names()))
 DENSE = [name for name in list_models() if not name.startswith('xcit_')]
 CLASSIFIERS = [name for name in list_models() if name.startswith('xcit_') and '_dino' not in name]
 UNLABELLED = [name for name in list_models() if '_dino' in name]
-#: Names of those with heads whose recipes are the frameworks', see tests/config/test_heads.py.
+#: Names of those with heads whose recipes are the frameworks', see tests/config/test_recipes.py.
 HEADS = [name for name in DENSE if name.startswith(('atss_', 'condinst_', 'deformable_', 'dino_', 'mask2former_'))]
 VALIDATED = DENSE + (CLASSIFIERS if find_spec('mmpretrain') else [])
 LOADABLE = VALIDATED + (UNLABELLED if find_spec('mmpretrain') else [])

@@ -1,10 +1,13 @@
-"""Numbers that users set, at both sides of each limit, and the words of a finding."""
+"""Numbers that users set, the words of a finding, and schedules that do not fit the length of a run."""
+import re
+
 import pytest
 from mmengine.config import Config
 from mmengine.registry import MODELS, TRANSFORMS
 
 from helpers.paths import TINY_CONFIG
-from xcit_dense.config.check import find_numbers
+from xcit_dense.config import check
+from xcit_dense.config.check import check_schedule, find_numbers
 from xcit_dense.config.check.keys import finding
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError
@@ -13,7 +16,7 @@ from xcit_dense.errors import ConfigError
 WHOLE = {'train_dataloader.batch_size': 1, 'val_dataloader.batch_size': 1, 'test_dataloader.batch_size': 1,
          'train_dataloader.num_workers': 0, 'val_dataloader.num_workers': 0, 'test_dataloader.num_workers': 0,
          'train_cfg.max_epochs': 1, 'train_cfg.max_iters': 1, 'train_cfg.val_interval': 1, 'train_cfg.val_begin': 0,
-         'default_hooks.checkpoint.interval': -1, 'auto_scale_lr.base_batch_size': 1}
+         'default_hooks.checkpoint.interval': -1, 'auto_scale_lr.base_batch_size': 1, 'randomness.seed': 0}
 ANY = {'optim_wrapper.optimizer.lr': 0, 'optim_wrapper.optimizer.weight_decay': 0,
        'optim_wrapper.clip_grad.max_norm': 0, 'param_scheduler.0.begin': 0, 'param_scheduler.0.end': 0,
        'param_scheduler.1.T_max': 0}
@@ -40,11 +43,11 @@ def test_numbers_out_of_range():
                 (float('inf'), name not in ('max_norm', 'end'))):
             assert refused(cfg, key, value, f'a {"whole " * whole}number of at least {least}') == wrong, (key, value)
         cfg = Config(before)
+    for cfg in (dict(model=3), dict(train_dataloader=None, optim_wrapper=3, param_scheduler=dict(type='x'))):
+        assert find_numbers(Config(cfg)) == []  # nothing that is not there
 
 
-@pytest.mark.parametrize('key', (
-    'model.backbone.drop_path_rate', 'model.roi_head.mask_head.dropout_ratio',
-    'train_dataloader.dataset.pipeline.3.prob', 'test_dataloader.dataset.pipeline.0.prob'))
+@pytest.mark.parametrize('key', ('model.roi_head.mask_head.dropout_ratio', 'test_dataloader.dataset.pipeline.0.prob'))
 def test_probabilities_above_one(key, register):
     """In every part of the frameworks; in parts of others it may mean anything, and -1 turns some of mmseg's off."""
     cfg = load_config(TINY_CONFIG)
@@ -57,16 +60,8 @@ def test_probabilities_above_one(key, register):
     assert not find_numbers(cfg)
 
 
-def test_other_values():
-    """Nothing that is not there; seeds and milestones."""
-    for cfg in (dict(model=3), dict(train_dataloader=None, optim_wrapper=3, param_scheduler=dict(type='x'))):
-        assert find_numbers(Config(cfg)) == []
-    for seed, right in ((None, True), (0, True), (-1, False), (1.5, False),
-                        ('abc', False), (True, False)):
-        lines = find_numbers(Config(dict(randomness=dict(seed=seed))))
-        assert [line.partition(' = ')[0] for line in lines] == ([] if right else ['randomness.seed']), seed
-    for steps, right in (([], True), ([8, 11.], True), ((8, ), True), ([8, '11'], False), ([True], False),
-                         ('8', False), (8, False)):
+def test_milestones_are_numbers():
+    for steps, right in (([], True), ([8, 11.], True), ((8, ), True), ([8, '11'], False), ('8', False), (8, False)):
         lines = find_numbers(Config(dict(param_scheduler=[dict(type='LinearLR'), dict(type='x', milestones=steps)])))
         assert lines == ([] if right else [
             f'param_scheduler.1.milestones = {steps!r}: it must be a list of numbers, such as "[8,11]"'])
@@ -78,9 +73,102 @@ def test_the_line_of_a_finding():
                         (Config(dict(a=1))._cfg_dict, "{'a': 1}")):
         assert finding('a.b', value, 'wrong') == f'a.b = {text}: wrong'
     names = [f'{chr(97 + i)}{chr(122 - i)}' for i in range(26)]
-    assert finding('a.b', 1, 'wrong', 'nothing_like_it', names) == 'a.b = 1: wrong'
-    line = finding('a.b', 1, 'wrong', 'nothing_like_it', names[:25])
-    assert line.endswith(f'; allowed: {", ".join(sorted(names[:25]))}')
-    for known in (names[:24], names):
-        assert finding('a.b', 1, 'wrong', 'batchsize', [*known, 'batch_size']).endswith(
+    for known, end in ((names, ''), (names[:25], f'; allowed: {", ".join(sorted(names[:25]))}')):
+        assert finding('a.b', 1, 'wrong', 'nothing_like_it', known) == f'a.b = 1: wrong{end}'
+        assert finding('a.b', 1, 'wrong', 'batchsize', [*known[1:], 'batch_size']).endswith(
             'wrong; did you mean batch_size?')
+
+
+RETINA, UPERNET = 'retinanet_xcit_s12_p16_coco', 'upernet_xcit_s12_p16_ade20k'
+
+
+@pytest.fixture
+def warning(logged):
+    """A function that returns the warning about the schedule of a config, by default of some length and schedulers."""
+    said = logged(check)
+
+    def warn(cfg, epochs=True, *parts, epoch_length=None):
+        said.clear()
+        if isinstance(cfg, int):
+            cfg = Config(dict(train_cfg={'max_epochs' if epochs else 'max_iters': cfg},
+                              param_scheduler=[dict(dict(by_epoch=epochs), **part) for part in parts]))
+        check_schedule(cfg, epoch_length)
+        assert len(said) < 2
+        return ''.join(said)
+
+    return warn
+
+
+@pytest.mark.parametrize('name, options, words', [
+    (RETINA, {'train_cfg.max_epochs': 12}, '1 (MultiStepLR) ... [27, 33] ... beyond ... 12 epochs ... --cfg-options '
+     '... param_scheduler.1.end=12 param_scheduler.1.milestones="[9,11]"'),
+    (RETINA, {'param_scheduler': [dict(type='MultiStepLR', milestones=[60, 90])]}, '0 (MultiStepLR) ... [60, 90] ... '
+     'beyond ... 36 epochs ... --cfg-options ... param_scheduler.0.milestones="[22,32]"'),
+    (UPERNET, {'param_scheduler': dict(_delete_=True, type='LinearLR', by_epoch=False, end=200000)},
+     'param_scheduler (LinearLR) ... ends at 200000, ... beyond ... 160000'),
+    # what may be meant; the end of steps only bounds them
+    (RETINA, {'train_cfg.max_epochs': 12, 'param_scheduler.1.milestones': [8, 11]}, None),
+    (RETINA, {'param_scheduler': dict(_delete_=True, type='CosineAnnealingLR', T_max=None, begin=0)}, None),
+    (RETINA, {'param_scheduler': [dict(type='MultiStepLR', milestones=[])]}, None),
+    # a warm-up and then a constant rate; an end in the other unit
+    (UPERNET, {'param_scheduler': [dict(type='LinearLR', by_epoch=False, end=1500)]}, None),
+    (RETINA, {'param_scheduler': [dict(type='CosineAnnealingLR', by_epoch=False, end=90000),
+                                  dict(type='MultiStepLR', end=20, milestones=[10])]}, None),
+    # one goes on where the other ends
+    (RETINA, {'param_scheduler': [dict(type='CosineAnnealingLR', end=20, T_max=20),
+                                  dict(type='ConstantLR', factor=1, begin=20, end=36)]}, None)])
+def test_schedules_of_published_recipes(name, options, words, warning):
+    cfg = load_config(name)
+    cfg.merge_from_dict(options)
+    text = warning(cfg)
+    assert not text if words is None else (
+        re.search('.*'.join(map(re.escape, words.split(' ... '))), text) and text.count('\n') == 1), text
+
+
+#: The run's length and whether it counts epochs.
+RUNS = [(10, True), (100, False)]
+
+
+@pytest.mark.parametrize('length, epochs', RUNS)
+def test_a_milestone_counts_up_to_the_last_unit_of_the_run(length, epochs, warning):
+    for milestones, late in (([0], []), ([length // 2, length - 1], []), ([length - 1, length], [length]),
+                             ([1, length, length + 1], [length, length + 1])):
+        text = warning(length, epochs, dict(type='MultiStepLR', milestones=milestones))
+        assert bool(text) == bool(late), (milestones, text)
+        words = f'milestones {late} beyond the run of {length} {"epochs" if epochs else "iterations"}'
+        assert not late or f'param_scheduler.0 (MultiStepLR) has the {words}' in text
+
+
+@pytest.mark.parametrize('length, epochs', RUNS)
+def test_ends_beyond_and_before_the_end_of_the_run(length, epochs, warning):
+    """The last tenth of a run may have a constant rate, and the end of steps only bounds them."""
+    for kind, key in (('CosineAnnealingLR', 'T_max'), ('PolyLR', 'end'), ('LinearLR', 'end')):
+        for end, beyond in ((length - 1, False), (length, False), (length + 1, True)):
+            text = warning(length, epochs, dict(type=kind, **{key: end}))
+            wanted = max(length // 10, 2) if kind == 'LinearLR' else length  # a warm-up takes a tenth at most
+            assert bool(text) == beyond, (kind, end, text)
+            assert not beyond or re.search(f'ends at {end}, beyond the run of {length} .*0.{key}={wanted}', text)
+    for kind in ('StepLR', 'ExponentialLR', 'ReduceOnPlateauLR'):
+        assert not warning(length, epochs, dict(type=kind, end=length + 1)), kind
+    at = length * 9 // 10
+    for end, early in ((at - 1, True), (at, False), (at + 1, False), (length, False)):
+        text = warning(length, epochs, dict(type='PolyLR', end=end))
+        assert (f'ends at {end}, before the end of the run of {length} ' in text) == bool(text) == early, (end, text)
+    # the last of several counts, and a warm-up may end anywhere
+    assert not warning(length, epochs, dict(type='PolyLR', end=1), dict(type='CosineAnnealingLR', begin=1, end=length))
+    assert not warning(length, epochs, dict(type='LinearLR', end=1))
+    assert warning(length, epochs, dict(type='LinearLR', end=1), dict(type='PolyLR', begin=1, end=at - 1))
+
+
+def test_the_unit_of_a_scheduler_and_that_of_the_run(warning):
+    """Iterations in a run of epochs are compared once the length of an epoch is known."""
+    for end, beyond in ((40, False), (41, True)):
+        part = dict(type='LinearLR', by_epoch=False, end=end)
+        text = warning(10, True, part, epoch_length=4)
+        assert bool(text) == beyond and not warning(10, True, part)
+    assert 'param_scheduler.0 (LinearLR) ends at 41, beyond the run of 40 iterations' in (
+        text := warning(10, True, part, epoch_length=4)) and text.endswith('--cfg-options param_scheduler.0.end=4')
+    text = warning(100, False, dict(type='MultiStepLR', by_epoch=True, milestones=[5]))
+    assert 'counts epochs, but this run counts iterations' in text and 'param_scheduler.0.by_epoch=False' in text
+    assert not warning(100, False, dict(type='ReduceOnPlateauLR', by_epoch=True))
+    assert not warning(100, False, dict(type='PolyLR', by_epoch=True, convert_to_iter_based=True))

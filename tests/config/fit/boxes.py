@@ -13,13 +13,17 @@ RETINA = ROOT / 'configs/retinanet_xcit_s12_p16_coco.py'
 
 
 def write_boxes(root, *images, classes=('a', 'b')):
-    """Write the training annotations of images ``(width, height, objects)``; objects are ``(class, width, height)``."""
-    content = dict(images=[], annotations=[], categories=[dict(id=i, name=name) for i, name in enumerate(classes, 1)])
-    for number, (width, height, objects) in enumerate(images, 1):
+    """Write the training annotations of images ``(width, height, objects)``; objects are ``(class, width, height)``.
+
+    Ids have gaps, and begin at 3 and 7."""
+    content = dict(images=[], annotations=[], categories=[
+        dict(id=7 + 5 * place, name=name) for place, name in enumerate(classes)])
+    for number, (width, height, objects) in enumerate(images):
+        number = 3 + 2 * number
         content['images'].append(dict(id=number, file_name=f'{number}.jpg', width=width, height=height))
         for name, *box in objects:
             content['annotations'].append(dict(
-                id=len(content['annotations']) + 1, image_id=number, category_id=classes.index(name) + 1, iscrowd=0,
+                id=len(content['annotations']) + 1, image_id=number, category_id=7 + 5 * classes.index(name), iscrowd=0,
                 bbox=[0, 0, *box], area=box[0] * box[1], segmentation=[[0, 0, box[0], 0, box[0], box[1]]]))
     (root / 'annotations').mkdir(exist_ok=True, parents=True)
     for split in ('train', 'val'):

@@ -3,12 +3,15 @@ import pytest
 from config.fit.boxes import RETINA, SEG, band, config_for, write_boxes, write_maps
 from mmengine.config import Config
 
-from helpers.paths import SMALL_CONFIG, TINY_CLS_CONFIG
+from helpers.paths import SMALL_CONFIG
 from xcit_dense.config.fit import Look, _look_at_length, describe_fit, look
 from xcit_dense.config.length import shorten_warm_up
 
 #: Nothing is remarkable at the 192 pixels of the small config.
 USUAL = [(192, 192, [('a', 40, 40), ('a', 24, 20), ('b', 60, 50)])] * 12
+SCALES = 'model__rpn_head__anchor_generator__scales'
+RCNN, RPN, PROPOSALS = (f'model__{part}__max_per_img' for part in (
+    'test_cfg__rcnn', 'test_cfg__rpn', 'train_cfg__rpn_proposal'))
 
 
 def looked(root, images=USUAL, name=SMALL_CONFIG, length=100, batch=8, **options):
@@ -32,41 +35,31 @@ def test_data_that_fits(tmp_path):
     assert 'token' not in look(cfg, 100, 8).facts['objects']  # of another backbone they are not known
 
 
-def test_small_objects_name_the_size_that_helps(tmp_path):
-    """Twelve pixels of 384 become six: a token of sixteen needs eight. Small images show no more."""
-    for side, box, *words in ((384, 12, '0.38 tokens', '--image-size 256'), (128, 4, 'patch 8')):
-        images = [(side, side, [('a', box, box), ('b', box, box)])] * 12
-        found = looked(tmp_path, images, model__rpn_head__anchor_generator__scales=[1.5])
-        assert only(found, 'median object has 6 pixels', *words)
-        assert found.facts['objects'].startswith('median 6 pixels')
-        assert ('--image-size' in found.warnings[0]) == (side == 384)
+def many(side, a, b, box=24):
+    return [(side, side * 3 // 4, [('a', box, box)] * a + [('b', box, box)] * b)] * 12
 
 
-@pytest.mark.parametrize('name, options, key', (
-    (SMALL_CONFIG, dict(model__rpn_head__anchor_generator__scales=[24]), 'model.rpn_head.anchor_generator'),
-    (RETINA, dict(model__bbox_head__anchor_generator__ratios=[9.0]), 'model.bbox_head.anchor_generator')))
-def test_anchors_of_other_sizes_or_shapes(name, options, key, tmp_path):
-    found = looked(tmp_path, USUAL, name, 10**5, classes_from_data=True, **options)
-    assert only(found, 'anchors do not fit', key, 'fitting does')
-
-
-@pytest.mark.parametrize('name, key, value', (
-    (SMALL_CONFIG, 'test_cfg__rcnn', 29), (SMALL_CONFIG, 'test_cfg__rpn', 59),
-    (SMALL_CONFIG, 'train_cfg__rpn_proposal', 59), (RETINA, 'test_cfg', 29)))
-def test_as_many_objects_as_an_image_may_have(name, key, value, tmp_path):
-    """Thirty objects, and twice as many proposals."""
-    images, key = [(192, 192, [('a', 24, 24), ('b', 24, 24)] * 15)] * 12, f'model__{key}__max_per_img'
-    assert not looked(tmp_path, images, name, 10**5, classes_from_data=True, **{key: value + 1}).warnings
-    assert only(looked(tmp_path, images, name, 10**5, classes_from_data=True, **{key: value}), '30 objects',
-                f'{key.replace("__", ".")} = {value}')
-
-
-def test_what_cocos_map_does_not_count(tmp_path):
-    for count, words in ((100, ()), (101, ('mAP', '101'))):
-        root = write_boxes(tmp_path, *[(192, 192, [('a', 24, 24)] * count)] * 12, classes=('a', ))
-        found = look(config_for(root, model__test_cfg__rcnn__max_per_img=300, model__test_cfg__rpn__max_per_img=300,
-                                model__train_cfg__rpn_proposal__max_per_img=300), 100, 8)
-        assert only(found, *words) if words else not found.warnings
+@pytest.mark.parametrize('images, options, words', (
+    # twelve pixels of 384 become six: a token of sixteen needs eight; small images show no more
+    (many(384, 1, 1, 12), {SCALES: [1.5]}, ('object has 6 pixels', '0.38 tokens', '--image-size 256')),
+    (many(128, 1, 1, 4), {SCALES: [1.5]}, ('object has 6 pixels', 'enlarged 1.5 times, and larger', 'patch 8')),
+    (USUAL, {SCALES: [24]}, ('anchors do not fit', 'model.rpn_head.anchor_generator', 'fitting does')),
+    (USUAL, dict(name=RETINA, model__bbox_head__anchor_generator__ratios=[9.0]),
+     ('anchors do not fit', 'model.bbox_head.anchor_generator')),
+    # thirty objects, and twice as many proposals
+    (many(192, 17, 13), {RCNN: 30, RPN: 60, PROPOSALS: 60}, ()),
+    (many(192, 17, 13), {RCNN: 29}, ('30 objects', 'model.test_cfg.rcnn.max_per_img = 29')),
+    (many(192, 17, 13), {RPN: 59}, ('30 objects', 'model.test_cfg.rpn.max_per_img = 59')),
+    (many(192, 17, 13), {PROPOSALS: 59}, ('30 objects', 'model.train_cfg.rpn_proposal.max_per_img = 59')),
+    (many(192, 17, 13), dict(name=RETINA, model__test_cfg__max_per_img=30), ()),
+    (many(192, 17, 13), dict(name=RETINA, model__test_cfg__max_per_img=29), ('test_cfg.max_per_img = 29', )),
+    # COCO's mAP counts a hundred
+    (many(192, 90, 10), {RCNN: 300, RPN: 300, PROPOSALS: 300}, ()),
+    (many(192, 91, 10), {RCNN: 300, RPN: 300, PROPOSALS: 300}, ('mAP', '101')),
+    ([*USUAL, (7, 99, [('a', 5, 9)])], {}, ('1 image ', 'min_size', 'train_dataloader.dataset.filter_cfg.min_size=1'))))
+def test_lines_about_objects(images, options, words, tmp_path):
+    found = looked(tmp_path, images, length=10**5, classes_from_data=True, **options)
+    assert only(found, *words) if words else not found.warnings
 
 
 @pytest.mark.parametrize('name, most, queries', (
@@ -82,15 +75,11 @@ def test_a_query_finds_one_object(name, most, queries, tmp_path):
         assert only(found, f'{queries} = 30: use', f'{queries}=100') if few < 60 else not found.warnings
 
 
-def test_images_left_out_for_their_size(tmp_path):
-    found = looked(tmp_path, [*USUAL, (7, 99, [('a', 5, 9)])])
-    assert only(found, '1 image ', 'min_size', 'train_dataloader.dataset.filter_cfg.min_size=1')
-
-
 def test_classes_with_few_objects(tmp_path):
-    for count, words in ((10, ()), (9, ("'rare'", 'fewest: 9')), (0, ("'rare'", 'remove classes'))):
+    for total, count, words in ((12, 10, ()), (12, 9, ("'rare'", 'fewest: 9', '--suggest repeats')), (9, 8, ()),
+                                (12, 0, ("'rare'", 'remove classes'))):
         images = [(*size, [*objects, *[('rare', 30, 30)] * (place < count)])
-                  for place, (*size, objects) in enumerate(USUAL)]
+                  for place, (*size, objects) in enumerate(USUAL[:total])]
         found = look(config_for(write_boxes(tmp_path, *images, classes=('a', 'b', 'rare'))), 100, 8)
         assert only(found, *words) if words else not found.warnings
 
@@ -100,6 +89,11 @@ def test_large_steps_and_short_runs(tmp_path):
     assert only(looked(tmp_path, batch=13), '13 images', 'only 12', '--batch-size 3')
     assert not looked(tmp_path, length=50, param_scheduler__0__end=50).warnings
     assert only(looked(tmp_path, length=49), '294 iterations', '--epochs 21')
+    assert not looked(tmp_path, length=49, timed=['--minutes']).warnings  # as short as it was asked for
+    cfg = config_for(write_boxes(tmp_path, *USUAL))
+    assert only(look(cfg, images=5), '18 iterations', '--epochs 334')
+    cfg.train_dataloader.dataset = dict(type='RepeatDataset', times=3, dataset=cfg.train_dataloader.dataset)
+    assert only(look(cfg, images=5), '48 iterations', '--epochs 125')
     small = [(384, 384, [('a', 12, 12)] * 3)] * 12  # larger ones would take longer
     assert '--epochs' in (lines := looked(tmp_path, small, length=49).warnings)[0]
     assert not any('--image-size' in line for line in lines)
@@ -107,28 +101,26 @@ def test_large_steps_and_short_runs(tmp_path):
 
 
 @pytest.mark.parametrize('end, share', ((100, None), (101, '101 of the 400'), (400, '400 of the 400'), (401, None)))
-@pytest.mark.parametrize('by_epoch', (False, True))
-def test_a_long_warm_up(end, share, by_epoch):
+def test_a_long_warm_up(end, share):
     """The check of schedules reports a warm-up that ends beyond the run."""
-    cfg = Config(dict(train_cfg=dict(max_epochs=400 if by_epoch else 40), param_scheduler=[
-        dict(type='LinearLR', by_epoch=by_epoch, begin=0, end=end)]))
-    found = []
-    _look_at_length(cfg, 1 if by_epoch else 10, None, None, found)
-    assert len(found) == (share is not None)
-    assert not share or share in found[0] and 'param_scheduler.0.end=40' in found[0]
+    for by_epoch in (False, True):
+        cfg, found = Config(dict(train_cfg=dict(max_epochs=400 if by_epoch else 40), param_scheduler=[
+            dict(type='LinearLR', by_epoch=by_epoch, begin=0, end=end)])), []
+        _look_at_length(cfg, 1 if by_epoch else 10, None, None, found)
+        assert [share in line and 'param_scheduler.0.end=40' in line for line in found] == [True] * bool(share)
 
 
-@pytest.mark.parametrize('end, length, kept', ((2, 5, 2), (4, 5, 2), (4, 15, 2), (300, 1000, 100)))
-@pytest.mark.parametrize('converted', (False, True))
-def test_no_warm_up_becomes_so_short_that_it_never_ends(end, length, kept, converted):
+@pytest.mark.parametrize('end, length, plain, converted', (
+    (2, 5, 2, 1), (4, 5, 2, 1), (4, 15, 2, 1), (300, 1000, 100, 100)))
+def test_no_warm_up_becomes_so_short_that_it_never_ends(end, length, plain, converted):
     """The look names the same end as the suggestion and `--epochs` set; mmengine's schedulers need two steps."""
-    cfg = Config(dict(train_cfg=dict(max_epochs=length), param_scheduler=[
-        dict(type='LinearLR', start_factor=0.1, convert_to_iter_based=converted, begin=0, end=end)]))
-    kept, found = 1 if converted and kept == 2 else kept, []
-    _look_at_length(cfg, 1000, None, None, found)
-    assert not found if kept == end else f'param_scheduler.0.end={kept}' in found[0]
-    shorten_warm_up(cfg, 1000)
-    assert cfg.param_scheduler[0].end == kept
+    for convert, kept in ((False, plain), (True, converted)):
+        cfg, found = Config(dict(train_cfg=dict(max_epochs=length), param_scheduler=[
+            dict(type='LinearLR', start_factor=0.1, convert_to_iter_based=convert, begin=0, end=end)])), []
+        _look_at_length(cfg, 1000, None, None, found)
+        assert not found if kept == end else f'param_scheduler.0.end={kept}' in found[0]
+        shorten_warm_up(cfg, 1000)
+        assert cfg.param_scheduler[0].end == kept
 
 
 def test_thin_and_rare_classes_of_label_maps(tmp_path):
@@ -136,7 +128,8 @@ def test_thin_and_rare_classes_of_label_maps(tmp_path):
     cfg = config_for(write_maps(tmp_path, *small, *small[:3]), SEG)
     found = look(cfg, 12, 8)
     assert not found.warnings
-    assert "'b' is 20 pixels" in found.facts['labels'] and '1.2 tokens' in found.facts['labels']
+    assert found.facts['labels'] == ("the thinnest class 'b' is 20 pixels wide after resizing, 1.2 tokens; "
+                                     "the rarest class 'b' has 10.42% of the pixels")
     cfg = config_for(write_maps(tmp_path / 'thin', *[band(4, size=large)] * 12), SEG)
     cfg.val_dataloader.dataset.pipeline[1].scale = (96, 96)
     assert only(look(cfg, 12, 8), "'b'", '2 pixels', '--image-size 192')
@@ -147,16 +140,12 @@ def test_thin_and_rare_classes_of_label_maps(tmp_path):
     assert any('--iterations 1000' in line for line in look(cfg, 12, 8).warnings)
 
 
-def test_a_classifier_has_no_lines(class_folders):
-    pytest.importorskip('mmpretrain')
-    assert look(config_for(class_folders, TINY_CLS_CONFIG), 100, 8) == Look({}, [])
-
-
 def test_suggestions_are_for_configs_that_do_not_fit_themselves():
     found = Look(dict(objects='small'), ['too small'])
     assert describe_fit(Config(), found)[''].endswith(':\n  too small\n--suggest prints a config that fits')
     lines = describe_fit(Config(dict(fitted=[dict(key='a.b', before=1, after=2, why='larger')])), found)
     assert lines[''].endswith('too small') and 'a.b  1 -> 2  (larger)' in lines['fitted'] and lines['objects']
     assert describe_fit(Config(dict(fitted=[])), Look({}, [])) == dict(fitted='the recipe fits the data')
+    assert describe_fit(Config(dict(fitted=[])), found)['fitted'] == 'nothing was changed'
     of_other = describe_fit(Config(dict(fitted=[], fitted_to='9 images')), Look({}, [], '8 images'))['fitted']
     assert of_other.startswith('to 9 images, which is not this data')
