@@ -13,25 +13,15 @@ from xcit_dense import runtime
 from xcit_dense.runtime import Model, paste_masks, resize_linear
 
 
-def sizes(seed, count, most):
-    """Pairs of sizes (height, width): up, down, exactly halved in one or both directions, and tiny ones."""
-    random = np.random.default_rng(seed)
-    for number in range(count):
-        old, new = random.integers(1, most, 2), random.integers(1, most, 2)
-        if number % 5 == 0:
-            old = 2 * new
-        if number % 5 == 1:
-            old[0] = 2 * new[0]
-        if number % 5 == 2:
-            old = random.integers(1, 5, 2)
-        yield tuple(map(int, old)), tuple(map(int, new))
-
-
 def test_numpy_resizes_as_opencv_to_the_last_bit(monkeypatch):
+    """Up, down, exactly halved in one or both directions, tiny images, and photos."""
     monkeypatch.setattr(runtime, 'cv2', None)
-    random = np.random.default_rng(0)
-    photos = ((480, 640), (800, 1067)), ((1000, 1500), (512, 512)), ((427, 640), (800, 1199))
-    for old, new in (*sizes(0, 200, 120), *photos):
+    random, pairs = np.random.default_rng(0), [((480, 640), (800, 1067)), ((1000, 1500), (512, 512))]
+    for _ in range(40):
+        a, b, height, width, low, small = random.integers(1, (120, 120, 120, 120, 5, 5)).tolist()
+        olds = (a, b), (2 * height, 2 * width), (2 * height, b), (a, 2 * width), (low, small)
+        pairs += [(old, (height, width)) for old in olds]
+    for old, new in pairs:
         image = random.integers(0, 256, (*old, 3), np.uint8)
         wanted = cv2.resize(image, new[::-1], interpolation=cv2.INTER_LINEAR)
         assert np.array_equal(resize_linear(image, new[1], new[0]), wanted), (old, new)
@@ -63,38 +53,33 @@ def pasted_by_mmdet(masks, boxes, height, width, threshold=.5):
     return pasted
 
 
-KINDS = {'usual': (.0, 1., 60.), 'reaching outside': (-.1, 1.1, 200.), 'tiny': (0., 1., .5), 'nearly nothing': (
-    0., 1., 1e-4), 'without extent': (0., 1., 0.), 'huge': (.3, .7, 5000.)}
+KINDS = {'usual': (.0, 1., 60.), 'reaching outside': (-.1, 1.1, 200.), 'tiny': (0., 1., .5),
+         'without extent': (0., 1., 0.), 'huge': (.3, .7, 5000.)}
 
 
 @pytest.mark.parametrize('kind', KINDS)
-@pytest.mark.parametrize('shape', ((90, 140), (301, 57)))
-def test_masks_are_pasted_as_by_mmdet_to_the_last_bit(kind, shape):
+@pytest.mark.parametrize('height, width', ((90, 140), (301, 57)))
+def test_masks_are_pasted_as_by_mmdet_to_the_last_bit(kind, height, width):
     random = np.random.default_rng(0)
     low, high, extent = KINDS[kind]
-    height, width = shape
     middle = random.uniform(low, high, (25, 2)) * (width, height)
     half = extent * random.exponential(1, (25, 2))
     boxes = np.concatenate([middle - half, middle + half], 1).astype(np.float32)
     boxes[:, 2:] = boxes[:, 2:].clip(0)  # where a box lies wholly outside mmdet's own fails
     boxes[:, :2] = boxes[:, :2].clip(max=(width, height))
-    masks = random.uniform(0, 1, (25, 28, 28)).astype(np.float32)
-    wanted = pasted_by_mmdet(masks, boxes, height, width)
-    assert np.array_equal(paste_masks(masks, boxes, height, width), wanted)
-    assert wanted.any() or kind in ('tiny', 'nearly nothing')
-    assert np.array_equal(paste_masks(masks, boxes, height, width, .8), pasted_by_mmdet(masks, boxes, *shape, .8))
+    masks = random.uniform(0, 1, (25, 26, 30)).astype(np.float32)
+    for threshold in (.5, .8):
+        wanted = pasted_by_mmdet(masks, boxes, height, width, threshold)
+        assert np.array_equal(paste_masks(masks, boxes, height, width, threshold), wanted)
+        assert wanted.any() or kind == 'tiny' or threshold == .8
 
 
-def test_boxes_outside_or_without_numbers_have_empty_masks():
+def test_boxes_outside_or_without_numbers_have_empty_masks_and_large_ones_are_pasted_in_parts():
     masks = np.ones((4, 28, 28), np.float32)
     boxes = np.array([[-50, -50, -20, -20], [500, 10, 600, 20], [10, 500, 20, 600], [np.nan, 0, np.inf, 9]], np.float32)
     assert paste_masks(masks, boxes, 40, 60).shape == (4, 40, 60)
     assert not paste_masks(masks, boxes, 40, 60).any()
     assert paste_masks(masks[:0], boxes[:0], 40, 60).shape == (0, 40, 60)
-
-
-def test_a_mask_is_pasted_in_parts_that_fit_together():
-    """More pixels than are computed at a time."""
     mask = np.random.default_rng(0).uniform(0, 1, (1, 28, 28)).astype(np.float32)
-    box = np.array([[3, 5, 1990, 1480]], np.float32)
+    box = np.array([[3, 5, 1990, 1480]], np.float32)  # more pixels than are computed at a time
     assert np.array_equal(paste_masks(mask, box, 1500, 2000), pasted_by_mmdet(mask, box, 1500, 2000))
