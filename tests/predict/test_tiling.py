@@ -23,24 +23,20 @@ def test_tiles_cover_an_image_evenly_with_the_overlap_asked(tile, overlap):
             assert (len(spans) - 2) * max(int(tile * (1 - overlap) + 1e-9), 1) < length - tile
 
 
-def test_a_narrow_image_has_tiles_of_its_width():
+def test_a_narrow_image_has_tiles_of_its_width_and_the_default_overlap_is_a_fifth():
     assert Tiling(10, 0).tiles(8, 20) == [(0, 0, (0, 8), (0, 10)), (0, 1, (0, 8), (10, 20))]
-    assert Tiling(10).spans(10) == [Span(0, 10)] and Tiling(10).fits(10, 10) and not Tiling(10).fits(10, 11)
+    assert Tiling(10).spans(10) == [Span(0, 10)] and Tiling(10).fits(10, 10)
+    assert not Tiling(10).fits(10, 11) and not Tiling(10).fits(11, 10)
+    assert tiling_of(None, None) is None and tiling_of(64, None) == Tiling(64, 0.2) and tiling_of(64, 0).overlap == 0
 
 
 @pytest.mark.parametrize('tile, overlap, words', (
-    (0, None, ('--tile', '0', '1024')), (-5, None, ('--tile', '-5')), (64.5, None, ('--tile', '64.5')),
-    ('64', None, ('--tile', "'64'")), (64, 1, ('--overlap', '1', '0.2')),
-    (64, -0.1, ('--overlap', '-0.1')), (64, float('nan'), ('--overlap', 'nan')), (64, 20, ('--overlap', '20')),
-    (None, 0.3, ('--overlap', '0.3', '--tile')), (None, 0., ('--overlap', '--tile'))))
+    (0, None, '--tile.*0.*1024'), (64.5, None, '--tile.*64.5'), ('64', None, "--tile.*'64'"),
+    (64, 1, '--overlap.*1.*0.2'), (64, -0.1, '--overlap.*-0.1'), (64, float('nan'), '--overlap.*nan'),
+    (None, 0., '--overlap.*0.*--tile')))
 def test_tiles_that_cannot_be(tile, overlap, words):
-    with pytest.raises(ConfigError) as error:
+    with pytest.raises(ConfigError, match=words):
         tiling_of(tile, overlap)
-    assert all(word in str(error.value) for word in words)
-
-
-def test_options_of_tiles():
-    assert tiling_of(None, None) is None and tiling_of(64, None) == Tiling(64, 0.2) and tiling_of(64, 0).overlap == 0
 
 
 def sample(logits, keeps_scores=True):
@@ -69,7 +65,7 @@ def part(array, tile):
 
 
 @pytest.mark.parametrize('keeps_scores', (True, False))
-@pytest.mark.parametrize('tile, overlap', ((20, 0.2), (20, 0), (20, 0.6), (16, 0.8), (64, 0.2), (49, 0.1)))
+@pytest.mark.parametrize('tile, overlap', ((20, 0), (20, 0.6), (16, 0.8), (64, 0.2)))
 def test_a_model_that_looks_at_single_pixels_has_the_labels_of_the_whole(tile, overlap, keeps_scores):
     whole = torch.randn(20, *SIZE)
     labels, scores = blended(lambda one: sample(part(whole, one), keeps_scores), Tiling(tile, overlap), scores=True)
@@ -90,7 +86,6 @@ def test_blended_scores_have_no_seams(overlap):
 
 
 def test_a_tile_counts_less_towards_its_border():
-    """What a model says there, where it sees least, is outvoted."""
     logits = torch.zeros(2, 20, 20)
     logits[0, 3:-3, 3:-3] = 1
     logits[1] = 1 - logits[0]  # wrong at the border
