@@ -60,14 +60,6 @@ def test_a_detector(runtime, detector, image, tmp_path):
         image_ids='the numbers in the file names')
 
 
-def test_a_detector_without_masks_and_objects(image, tmp_path):
-    for num, names in ((0, ()), (1, ('red', ))):
-        path = write_detector(tmp_path / 'M.ONNX', DETS[:1], np.array([0]), num=num)
-        found = xcit_dense.load(path)(image)
-        assert found.names == names and found.masks is None and found.draw().shape == (40, 60, 3)
-        assert found.to_supervision().mask is None
-
-
 @RUNTIMES
 def test_a_segmentor(runtime, segmentor, image, tmp_path):
     pytest.importorskip(runtime)
@@ -91,11 +83,17 @@ def test_from_python(detector, segmentor, image):
     assert model(image, scores=False).scores is None
 
 
-def test_marks_of_cameras_are_followed_as_the_file_says(image, photograph, tmp_path):
+def test_what_a_file_says_is_followed(image, photograph, tmp_path):
+    """Whether marks of cameras turn images, and whether there are masks and objects."""
     turned = photograph(tmp_path / '6.jpg', np.asarray(Image.open(image)))
     for turns, shape in ((True, (60, 40)), (False, (40, 60))):
         model = xcit_dense.load(write_segmentor(tmp_path / 'm.onnx', turns=turns))
         assert model(turned).labels.shape == shape
+    for num, names in ((0, ()), (1, ('red', ))):
+        path = write_detector(tmp_path / 'M.ONNX', DETS[:1], np.array([0]), num=num)
+        found = xcit_dense.load(path)(image)
+        assert found.names == names and found.masks is None and found.draw().shape == (40, 60, 3)
+        assert found.to_supervision().mask is None
 
 
 def test_tiles(detector, image, tmp_path):
@@ -120,19 +118,16 @@ def test_files_that_cannot_be_run(image, tmp_path, call_tool):
     assert not (tmp_path / 'out').exists()
 
 
-def test_a_runtime_that_is_missing(detector, monkeypatch):
-    monkeypatch.setattr(runtime, 'openvino_core', runtime.openvino_core.__wrapped__)  # as if it had never been there
-    monkeypatch.setitem(sys.modules, 'openvino', None)
-    with pytest.raises(SetupError, match='pip install openvino'):
-        xcit_dense.load(detector, runtime='openvino')
-
-
-def test_options_that_are_of_checkpoints(detector):
+def test_options_that_are_of_checkpoints_and_a_runtime_that_is_missing(detector, monkeypatch):
     for options in (dict(dtype='bfloat16'), dict(device='cpu'), dict(cfg_options=dict(a=1))):
         with pytest.raises(ConfigError, match='only threshold and runtime'):
             xcit_dense.load(detector, **options)
     with pytest.raises(ConfigError, match='exported file.*load'):
         xcit_dense.load(TINY_CONFIG, detector)
+    monkeypatch.setattr(runtime, 'openvino_core', runtime.openvino_core.__wrapped__)  # as if it had never been there
+    monkeypatch.setitem(sys.modules, 'openvino', None)
+    with pytest.raises(SetupError, match='pip install openvino'):
+        xcit_dense.load(detector, runtime='openvino')
 
 
 def test_where_weights_are_wanted(detector, image, tmp_path, call_tool):
