@@ -187,7 +187,6 @@ def test_a_damaged_file_is_one_sentence(name, kind, detector, tmp_path):
 
 @pytest.mark.parametrize('name', RUNTIMES)
 def test_files_of_others_and_of_later_versions(name, segmentor, tmp_path, picture):
-    """A file that another program changed is neither damaged nor foreign."""
     wanted = opened(segmentor, name)(picture).scores
     add_checksum(segmentor)
     assert np.array_equal(opened(segmentor, name)(picture).scores, wanted)
@@ -249,7 +248,6 @@ def test_without_opencv_and_pillow_only_arrays_are_read(segmentor, tmp_path, pic
 
 
 def test_signals_are_heard_when_models_are_gone(tmp_path):
-    """In OpenVINO, the first one first."""
     code = '''
 import os, signal, sys
 from runtime import Model

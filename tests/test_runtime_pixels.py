@@ -14,7 +14,6 @@ from xcit_dense.runtime import Model, paste_masks, resize_linear
 
 
 def test_numpy_resizes_as_opencv_to_the_last_bit(monkeypatch):
-    """Up, down, exactly halved in one or both directions, tiny images, and photos."""
     monkeypatch.setattr(runtime, 'cv2', None)
     random, pairs = np.random.default_rng(0), [((480, 640), (800, 1067)), ((1000, 1500), (512, 512))]
     for _ in range(40):

@@ -71,7 +71,6 @@ def test_each_label_has_its_colour():
 
 
 def shows(drawn, name, colour, *more, **options):
-    """Whether the name of a class is anywhere in a picture."""
     found = chip(name, text_size(drawn), colour, 320, *more, **options)
     return (np.lib.stride_tricks.sliding_window_view(drawn, found.shape)[:, :, 0] == found).all((2, 3, 4)).any()
 
@@ -135,7 +134,6 @@ def test_duplicates_change_no_pixel_of_the_best(order):
 
 
 def test_among_boxes_alone_the_best_has_its_lines_and_its_name():
-    """The lines of others cross it, and nothing else of them is in it."""
     alone, drawn = (draw([TWICE[i] for i in part], [GUESSES[i] for i in part], scores=[OFTEN[i] for i in part])
                     for part in ([2], [2, 1, 0, 3, 4]))
     x1, y1, x2, y2 = TWICE[2]

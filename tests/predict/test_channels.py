@@ -97,7 +97,6 @@ def test_the_check_knows_arrays_that_the_config_does_not_read(channels, words, d
 
 
 def test_weights_for_three_channels_start_five(trained, tmp_path):
-    """Those of ``init_cfg``, which a user names once, as for three."""
     file = trained[0] / 'epoch_2.pth'
     (tmp_path / 'five.py').write_text(f'_base_ = "{TINY_CONFIG}"\nmodel = dict(backbone=dict(in_channels=5, '
                                       f'init_cfg=dict(type="Pretrained", checkpoint="{file}")))')

@@ -147,7 +147,6 @@ def test_images_that_the_model_fails_on_or_that_cannot_be_read_keep_their_place(
 
 @pytest.mark.parametrize('sample', (detected(), segmented(np.zeros((HEIGHT, WIDTH), np.int64))), ids=('det', 'seg'))
 def test_the_model_is_asked_for_the_image_as_it_is(sample, predictor_of, images, tmp_path):
-    """In the order of OpenCV, which the model's preprocessor turns, with its size."""
     predictor = predictor_of(sample)
     predict_files(predictor, *images('5.png'), tmp_path / 'out')
     data, = predictor.model.asked
@@ -162,7 +161,6 @@ def test_the_model_is_asked_for_the_image_as_it_is(sample, predictor_of, images,
 
 
 def test_pictures_of_objects_have_their_colours(predictor_of, images, tmp_path):
-    """The image's own, the palette's for what is found, and nothing of what is below the threshold."""
     block, other = np.zeros((2, HEIGHT, WIDTH), bool)
     block[20:50, 4:44] = True
     other[20:50, 54:90] = True

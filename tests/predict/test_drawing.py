@@ -142,7 +142,6 @@ def test_changed_visualizers_draw_as_with_the_hook_of_mmdet(settings, image):
 
 
 def test_masks_of_any_kind_are_drawn(image):
-    """Polygons and bitmaps of the ground truth, tensors of predictions; also where there are only masks."""
     mask, boxes = np.zeros((2, 50, 60), np.uint8), torch.tensor([[10., 10, 25, 30], [30, 20, 56, 40]])
     mask[0, 10:30, 10:25], mask[1, 20:40, 30:56] = 1, 1
     polygons = [[np.array([x1, y1, x2, y1, x2, y2, x1, y2], float)] for x1, y1, x2, y2 in boxes.tolist()]
@@ -184,7 +183,6 @@ def test_a_picture_is_of_the_image_as_the_data_set_reads_it(loading, size, image
 
 
 def test_data_sets_that_do_not_list_their_images_overwrite_nothing_either(image, tmp_path):
-    """They tell of their images one by one."""
     runner = runner_of(images_in(tmp_path), visualizer=visualizer_of())
     runner.test_dataloader.dataset = SimpleNamespace()
     hook = DrawingHook(True, str(tmp_path / 'out'))

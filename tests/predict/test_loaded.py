@@ -74,7 +74,6 @@ def test_labels_are_those_of_the_tool(tiles, segmentor, trained_segmentor, path,
 
 
 def test_scores_are_the_softmax(segmentor, path):
-    """Those of a single output are its probabilities, by a sigmoid in mmseg."""
     found = segmentor(path)
     sample = segmentor._predictor.samples([segmentor._predictor.read(path)])[0]
     wanted = sample.seg_logits.data.softmax(0).max(0)
@@ -161,7 +160,6 @@ def test_results_and_models_in_threads(visualizer, detector, segmentor, trained,
 
 
 def test_results_travel_without_the_model(detector, segmentor, path):
-    """As to another process; and they draw there."""
     for found, arrays in ((detector(path), ('boxes', 'masks')), (segmentor(path), ('labels', 'scores')),
                           (detector(path, tile=40), ('boxes', 'masks'))):
         data = pickle.dumps(found)

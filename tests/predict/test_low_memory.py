@@ -42,14 +42,12 @@ def predict(model, images, *samples, kind=LowMemoryEncoderDecoder):
 
 @pytest.fixture
 def split(monkeypatch):
-    """Images of more than a thousand scores are split."""
     monkeypatch.setattr(LowMemoryEncoderDecoder, 'SCORES', 1000)
 
 
 @pytest.mark.parametrize('mode, scores, is_split', (
     ('whole', 24 * 64 * 96, False), ('whole', 24 * 64 * 96 - 1, True), ('slide', 1000, False)))
 def test_only_large_images_that_are_predicted_whole_are_split(mode, scores, is_split, monkeypatch):
-    """Others are mmseg's, with their scores: what fits, and windows, whose scores are summed up."""
     model = segmentor()
     model.test_cfg.update(mode=mode, crop_size=(32, 32), stride=(32, 32))
     monkeypatch.setattr(LowMemoryEncoderDecoder, 'SCORES', scores)
@@ -78,7 +76,6 @@ def test_parts_are_resized_to_the_last_bit_as_the_whole(classes, count, size, la
 @pytest.mark.parametrize('values, label', (
     ([0.] * 15 + [2, 2] + [0] * 7, 15), ([0.] * 23 + [float('nan')], 23), ([float('-inf')] * 24, 0)))
 def test_the_first_of_the_highest_scores_wins_as_in_mmseg(values, label, monkeypatch):
-    """Also where they lie in different parts, and where a score is no number."""
     model = segmentor()
     scores = torch.tensor(values).view(1, 24, 1, 1).repeat(1, 1, 16, 24)
     monkeypatch.setattr(model.decode_head, 'forward', lambda maps: scores)
@@ -115,7 +112,6 @@ def test_one_score_for_a_foreground_is_left_to_mmseg(split):
 
 
 def test_test_time_augmentation_has_the_scores_that_it_merges(split):
-    """Also of large images."""
     images, model = [torch.randint(0, 256, (3, *SIZE), dtype=torch.uint8)], segmentor()
     outer = LowMemorySegTTAModel(module=model)
     data = dict(inputs=[images, images], data_samples=[[sample_of(img_path='a')], [sample_of(img_path='a')]])
@@ -152,7 +148,6 @@ HEADS = dict(
 
 @pytest.fixture(scope='module')
 def model():
-    """The tiny segmentor without its neck."""
     cfg = load_config(TINY_SEG_CONFIG, pretrained=False)
     init_default_scope('mmseg')
     cfg.model.update(neck=None, auxiliary_head=None)
@@ -213,7 +208,6 @@ def merged(kind, *views, **options):
 
 
 def detected(flip, *objects, masks=True):
-    """A view of one image with objects: box, score, label, as they stand in the view; a mask fills its box."""
     sample = DetDataSample(metainfo=dict(ori_shape=(HEIGHT, WIDTH), flip=bool(flip), flip_direction=flip))
     boxes = torch.tensor([box for box, *_ in objects], dtype=torch.float).reshape(-1, 4)
     sample.pred_instances = InstanceData(bboxes=boxes, scores=torch.tensor([score for _, score, _ in objects]),
@@ -249,7 +243,6 @@ def test_objects_of_all_views_are_merged():
 
 @pytest.mark.parametrize('channels', (3, 1))
 def test_scores_of_views_are_merged_as_in_mmseg(channels, monkeypatch):
-    """To the last bit, with the ground truth of the first view."""
     monkeypatch.setattr(Given, 'out_channels', channels)
     truth = PixelData(data=torch.randint(0, 3, (1, HEIGHT, WIDTH)))
     seen = [[SegDataSample(metainfo=dict(img_path=f'{image}.png', flip=bool(view)),

@@ -45,7 +45,6 @@ def seen(objects, tiling, masks=True, change=None, least=8):
 
 
 def check(objects, finds, masks=True):
-    """The objects are found once each, whole."""
     found = merge(finds)
     assert [find.score for find in found] == sorted((find.score for find in found), reverse=True)
     wanted = {(label, *box_of(mask)): mask for label, mask in objects}
@@ -109,7 +108,6 @@ def test_what_two_tiles_find_is_whole_and_as_sure_as_the_surer(columns, grown, b
 
 
 def test_a_find_is_cut_where_its_tile_ends_and_the_image_does_not():
-    """Of finds at the left, upper, right and lower border of each tile, within the margin and just outside."""
     tiles = Tiling(100, 0.2).tiles(*SIZE)
     for apart in (MARGIN, MARGIN + 1):
         boxes = [[apart, 30, 50, 60], [30, apart, 60, 50], [50, 30, 100 - apart, 60], [30, 50, 60, 100 - apart]]
@@ -126,7 +124,6 @@ def test_a_find_is_cut_where_its_tile_ends_and_the_image_does_not():
     ((0, 1), (22, 88, 35, 100), (20, 92, 45, 130), 1), ((0, 1), (20, 92, 80, 100), (20, 92, 45, 130), 2),
     ((1, 0), (88, 22, 100, 35), (92, 20, 130, 45), 1), ((1, 0), (92, 20, 100, 80), (92, 20, 130, 45), 2)))
 def test_a_cut_find_that_is_mostly_within_one_of_another_tile_is_left_out(other, part, whole, count, masks):
-    """Though they do not agree: of a sliver a model says much that is not so."""
     tiles = {(tile.row, tile.column): tile for tile in Tiling(100, 0.2).tiles(*SIZE)}
 
     def merged(part, whole):

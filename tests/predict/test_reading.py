@@ -158,7 +158,6 @@ FORMS = dict(
 
 @pytest.mark.parametrize('form, kind', list(zip(FORMS, 2 * [DetectionPredictor, SegmentationPredictor], strict=True)))
 def test_configs_of_every_form(kind, form, trained, trained_segmentor, path, tmp_path):
-    """The predictions are the same, to the byte."""
     detects = kind is DetectionPredictor
     config, work_dir = (TINY_CONFIG, trained[0]) if detects else (TINY_SEG_CONFIG, trained_segmentor[0])
     init_default_scope('mmdet' if detects else 'mmseg')

@@ -60,7 +60,6 @@ def found_in(picture):
 
 
 def find(image: ReadImage):
-    """In place of a predictor."""
     assert image.data['inputs'].shape[1:] == image.picture.shape[:2]
     return found_in(image.picture)
 
@@ -113,7 +112,6 @@ def image():
 
 @pytest.mark.parametrize('suffix, grey', (('jpg', False), ('png', True), ('tif', False)))
 def test_strips_are_the_pixels_of_the_loader(suffix, grey, image, reader, tmp_path):
-    """Read as often as wanted."""
     pytest.importorskip('pyvips')
     path = tmp_path / f'a.{suffix}'
     cv2.imwrite(str(path), image[..., 0] if grey else image)
@@ -129,7 +127,6 @@ def test_strips_are_the_pixels_of_the_loader(suffix, grey, image, reader, tmp_pa
 
 
 def test_a_file_that_breaks_off_is_named(image, reader, tmp_path):
-    """OpenCV does not read it either."""
     pytest.importorskip('pyvips')
     for suffix in ('jpg', 'png'):
         data = cv2.imencode(f'.{suffix}', image)[1].tobytes()
@@ -186,7 +183,6 @@ def test_label_maps_have_as_many_bits_as_all_classes_need(numbers, outputs, kind
 
 
 def test_tiles_smaller_than_the_model_takes(detector, segmentor, path, trained, tmp_path, call_tool):
-    """And larger ones than the image."""
     size = max(cv2.imread(str(path)).shape)
     whole, found = detector(path), detector([path], tile=size)[0]
     assert all(np.array_equal(getattr(whole, name), getattr(found, name)) for name in ('boxes', 'scores', 'masks'))

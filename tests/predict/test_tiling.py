@@ -75,7 +75,6 @@ def test_a_model_that_looks_at_single_pixels_has_the_labels_of_the_whole(tile, o
 
 @pytest.mark.parametrize('overlap', (0.2, 0.5, 0.8))
 def test_blended_scores_have_no_seams(overlap):
-    """Tiles that say different things everywhere: from one to the next the mean goes in small steps."""
     tiling, values = Tiling(20, overlap), np.random.default_rng(0).random(10**4)
     _, scores = blended(lambda tile: sample(torch.full((2, 20, 20), values[tile.row * 100 + tile.column])), tiling,
                         scores=True)
