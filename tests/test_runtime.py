@@ -131,7 +131,8 @@ def test_one_model_is_called_from_several_threads(name, segmentor):
             assert np.array_equal(found.labels, model(image).labels)
 
 
-def test_images_of_any_kind_are_read_alike(segmentor, tmp_path, picture):
+def test_images_of_any_kind_are_read_alike(segmentor, tmp_path, picture, monkeypatch):
+    """Without OpenCV and Pillow only arrays are read."""
     Image.fromarray(picture).save(tmp_path / 'grün.png')
     grey = picture[..., 0]
     for wanted, images in (
@@ -139,6 +140,11 @@ def test_images_of_any_kind_are_read_alike(segmentor, tmp_path, picture):
                        Image.fromarray(picture).convert('RGBA'), picture[::1, :, ::-1][..., ::-1])),
             (np.stack([grey] * 3, 2), (grey, grey[..., None], Image.fromarray(grey)))):
         assert all(np.array_equal(Model(segmentor).read(image), wanted) for image in images)
+    monkeypatch.setattr(runtime, 'cv2', None)
+    monkeypatch.setitem(sys.modules, 'PIL.Image', None)
+    with pytest.raises(ModelError, match='pip install pillow'):
+        Model(segmentor)(tmp_path / 'grün.png')
+    assert Model(segmentor)(picture).labels.shape == (80, 120)
 
 
 @pytest.mark.parametrize('turns', (True, False))
@@ -236,15 +242,6 @@ def test_other_mistakes_with_the_model(segmentor, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
         with pytest.raises(ModelError, match=f'pip install {name}'):
             Model(segmentor, name)
-
-
-def test_without_opencv_and_pillow_only_arrays_are_read(segmentor, tmp_path, picture, monkeypatch):
-    Image.fromarray(picture).save(tmp_path / 'x.png')
-    monkeypatch.setattr(runtime, 'cv2', None)
-    monkeypatch.setitem(sys.modules, 'PIL.Image', None)
-    with pytest.raises(ModelError, match='pip install pillow'):
-        Model(segmentor)(tmp_path / 'x.png')
-    assert Model(segmentor)(picture).labels.shape == (80, 120)
 
 
 def test_signals_are_heard_when_models_are_gone(tmp_path):

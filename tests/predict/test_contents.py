@@ -167,12 +167,10 @@ def test_pictures_of_objects_have_their_colours(predictor_of, images, tmp_path):
     sample = detected([[4, 20, 44, 50], [54, 20, 90, 50]], [1, 3], [0.8, 0.4], [block, other])
     first, second = (0.57 * np.array(PAPER) + 0.43 * np.array(PALETTE[label]) for label in (1, 3))
     for threshold in (0.3, 0.5):
-        predictor = predictor_of(sample, palette=PALETTE, score_thr=threshold)
-        path = images('a.png')[1][0]
-        predictor.begin(['a.png'], [path])
-        predictor.write(predictor.read(path), 'a.png', tmp_path)
-        assert len(predictor.records) == 2  # all are in the results
-        picture = tmp_path / 'a.jpg'
+        out = tmp_path / f'{threshold}'
+        predict_files(predictor_of(sample, palette=PALETTE, score_thr=threshold), *images('a.png'), out)
+        assert len(results_in(out)) == 2  # all are in the results
+        picture = out / 'a.jpg'
         assert Image.open(picture).size == (WIDTH, HEIGHT) and near(picture, 49, 56, PAPER, 12)
         assert near(picture, 36, 44, first, 25) and not near(picture, 36, 44, PAPER, 40)
         assert near(picture, 82, 44, second, 25) if threshold == 0.3 else near(picture, 82, 44, PAPER, 12)

@@ -17,7 +17,6 @@ from xcit_dense.weights import read_checkpoint
 
 pytest.importorskip('onnxruntime')
 DETS = np.array([[0.25, 0.5, 0.75, 1, 0.9], [0, 0, 0.5, 0.5, 0.4], [0, 0, 1, 1, 0.1], [0, 0, 0, 0, 0]], np.float32)
-RUNTIMES = pytest.mark.parametrize('runtime', ('onnxruntime', 'openvino'))
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def labels_in(out):
     return cv2.imread(str(out / 'labels/5.png'), cv2.IMREAD_UNCHANGED)
 
 
-@RUNTIMES
+@pytest.mark.parametrize('runtime', ('onnxruntime', 'openvino'))
 def test_a_detector(runtime, detector, image, tmp_path):
     pytest.importorskip(runtime)
     done = run_tool('predict.py', detector, image.parent, '--out', tmp_path / 'out', '--runtime', runtime)
@@ -60,10 +59,8 @@ def test_a_detector(runtime, detector, image, tmp_path):
         image_ids='the numbers in the file names')
 
 
-@RUNTIMES
-def test_a_segmentor(runtime, segmentor, image, tmp_path):
-    pytest.importorskip(runtime)
-    run_tool('predict.py', segmentor, image.parent, '--out', tmp_path / 'out', '--runtime', runtime)
+def test_a_segmentor(segmentor, image, tmp_path):
+    run_tool('predict.py', segmentor, image.parent, '--out', tmp_path / 'out')
     labels = labels_in(tmp_path / 'out')
     assert labels.shape == (40, 60) and (labels[:, :25] == 3).all() and (labels[:, 35:] == 1).all()
 

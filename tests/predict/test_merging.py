@@ -44,16 +44,6 @@ def seen(objects, tiling, masks=True, change=None, least=8):
     return finds
 
 
-def check(objects, finds, masks=True):
-    found = merge(finds)
-    assert [find.score for find in found] == sorted((find.score for find in found), reverse=True)
-    wanted = {(label, *box_of(mask)): mask for label, mask in objects}
-    got = {(find.label, *find.box.astype(int)): find.mask for find in found}
-    assert got.keys() == wanted.keys() and len(found) == len(objects)
-    for key in wanted if masks else ():
-        assert (got[key].within(Span(0, SIZE[0]), Span(0, SIZE[1])) == wanted[key]).all()
-
-
 HARD = dict(
     cut_by_one_border=[rectangle(40, 85, 60, 115)],
     cut_by_four_tiles=[rectangle(85, 85, 115, 115)],
@@ -71,9 +61,14 @@ HARD = dict(
 @WITH_MASKS
 @pytest.mark.parametrize('name', HARD)
 def test_each_object_is_there_once(name, masks):
-    for overlap in (0.2, 0.5, 0.7):
-        if masks or name != 'a_ring_larger_than_a_tile':  # boxes do not tell where in them it lies
-            check(HARD[name], seen(HARD[name], Tiling(100, overlap), masks), masks)
+    wanted = {(label, *box_of(mask)): mask for label, mask in HARD[name]}
+    for overlap in (0.2, 0.5, 0.7) if masks or 'ring' not in name else ():  # boxes do not tell where in them it lies
+        found = merge(seen(HARD[name], Tiling(100, overlap), masks))
+        assert [find.score for find in found] == sorted((find.score for find in found), reverse=True)
+        got = {(find.label, *find.box.astype(int)): find.mask for find in found}
+        assert got.keys() == wanted.keys() and len(found) == len(wanted)
+        for key in wanted if masks else ():
+            assert (got[key].within(Span(0, SIZE[0]), Span(0, SIZE[1])) == wanted[key]).all()
 
 
 @WITH_MASKS

@@ -237,8 +237,7 @@ def test_a_large_picture_in_tiles_takes_so_much_memory(kind, limit, trained, tra
     config, work_dir = (TINY_CONFIG, trained[0]) if kind == 'detector' else (TINY_SEG_CONFIG, trained_segmentor[0])
     options = ['--cfg-options', 'model.test_cfg.rcnn.score_thr=0'] if kind == 'detector' else []
     peak = peak_of_tool('predict', config, work_dir, 'a.jpg', '--out', 'out', '--tile', '1024', *options, cwd=tmp_path)
-    print(f'{kind}: {peak:.2f} GiB')
-    assert peak < limit
+    assert peak < limit, f'{peak:.2f} GiB'
     assert cv2.imread(str(tmp_path / 'out/a.jpg')).shape == (2048, 2048, 3)
     if kind == 'detector':
         records = json.loads((tmp_path / 'out/results.json').read_text())
