@@ -1,4 +1,4 @@
-"""Large images, some classes at a time, with every decode head of mmseg; and merging the views of an image."""
+"""Large images, some classes at a time, with decode heads of mmseg; and merging the views of an image."""
 import copy
 
 import pytest
