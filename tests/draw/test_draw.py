@@ -70,8 +70,8 @@ def test_each_label_has_its_colour():
     assert not area_of(drawn, ALARM)  # 255 is a class here
 
 
-def shows(drawn, name, colour, *more, **options):
-    found = chip(name, text_size(drawn), colour, 320, *more, **options)
+def shows(drawn, name, colour, *more, size=None):
+    found = chip(name, size or text_size(drawn), colour, drawn.shape[1], *more)
     return (np.lib.stride_tricks.sliding_window_view(drawn, found.shape)[:, :, 0] == found).all((2, 3, 4)).any()
 
 
@@ -88,6 +88,8 @@ def test_every_class_has_its_name_in_its_region():
     assert area_of(large, COLOURS[1])  # in pixels of the picture
     small = np.abs(drawn[184:196, 254:266] - (0.4 * paper()[0, 0] + 0.6 * np.array(COLOURS[1])))
     assert (small <= 1).mean() > 0.9
+    drawn = draw_map(paper(30, 40), np.repeat([[1, 2]], [10, 30], 1).repeat(30, 0), AREAS, AREA_COLOURS)
+    assert shows(drawn, 'square', COLOURS[1]) and not shows(drawn, 'disc', COLOURS[0])  # there is room for one
     for size in ((1, 1), (1, 500), (40, 30)):
         assert draw_map(paper(*size), np.ones(size, int), AREAS, AREA_COLOURS).shape == (*size, 3)
 
@@ -160,6 +162,10 @@ def test_marked_objects_stand_out_also_under_better_ones():
     boxes[0] = [50, 40, 170, 180]  # and not only their chips, where the better mask is larger
     drawn = draw(boxes, [1, 1], [box_mask(*boxes[0]), masks[1]], [0.9, 0.5], ['', 'duplicate'])
     assert (drawn[120:130, 55:65] == BLACK).all(2).any(1).all()
+    boxes = [[20, 60, 300, 230], [200, 100, 240, 130]]  # where there is room for one name: a marked one, or a large one
+    for mark, *first in (('', 'square', COLOURS[1], '0.50'), ('missed', 'missed: disc', BLACK, '0.90', True)):
+        drawn = draw_objects(paper(), boxes, [1, 0], NAMES, COLOURS, None, [0.5, 0.9], ['', mark], size=40)
+        assert shows(drawn, *first, size=40)
 
 
 def test_the_mark_of_a_small_object_is_around_it_and_one_class_has_no_name():
@@ -168,8 +174,10 @@ def test_the_mark_of_a_small_object_is_around_it_and_one_class_has_no_name():
     assert (drawn[100:111, 100:111] == paper()[0, 0]).all()
     assert [tuple(drawn[105, x]) for x in (111, 112, 113, 114)] == [COLOURS[0], WHITE, BLACK, BLACK]
     drawn = draw_objects(paper(), box, [0], [''], COLOURS, marks=['missed'])
-    assert shows(drawn, 'missed', BLACK, framed=True)
+    assert shows(drawn, 'missed', BLACK, '', True)
     assert area_of(draw_objects(paper(), box, [0], [''], COLOURS), COLOURS[0]) <= 40  # only its box
+    drawn = draw_objects(paper(2400, 3200), box, [0], [''], COLOURS)
+    assert (drawn[102:109, 102:109] == paper()[0, 0]).all()  # in thin lines
 
 
 @pytest.mark.parametrize('box', ((0, 0, 30, 30), (290, 210, 320, 240), (150, 0, 170, 240), (-50, -50, 400, 400),
