@@ -112,6 +112,9 @@ def test_truth_is_left_and_the_prediction_above_the_threshold_right(threshold, i
     green, red = ((drawn == colour).all(2) for colour in ((20, 200, 20), (200, 20, 20)))
     assert red[:, :60].any() and red[:, 60:].any() and (drawn[:, 59] == 255).all() and (drawn[:, 58] == PAPER).all()
     assert green[:, :60].any() and green[:, 60:].any() == (threshold is None)
+    own, random = (Drawing(visualizer_of(), dict(classes='ab', palette=palette), **options).draw(
+        drawn[:, :60], sample_of(image)) for palette in (None, 'random'))
+    assert np.array_equal(own, random)
 
 
 def test_label_maps_are_drawn_too_and_nothing_if_not_asked_for(image, tmp_path):
@@ -159,11 +162,14 @@ def test_without_a_folder_pictures_go_to_the_visualizer_as_by_mmdet(image, tmp_p
     """Configs built on these say `interval` and the like of mmdet's hook for the validation."""
     runner = runner_of(images_in(tmp_path), iter=6, visualizer=visualizer_of(save_dir=tmp_path / 'shown'))
     shown = []
-    runner.visualizer.show = lambda drawn, **options: shown.append((drawn.shape, options))
+    runner.visualizer.show = lambda drawn, **options: shown.append((drawn, options))
     for hook, name in ((DrawingHook(True), 'test_img'), (DrawingHook(True, show=True, wait_time=7), 'a.png')):
         hook.after_test_iter(runner, 0, None, [sample_of(image), sample_of(image)])
         assert len(list(tmp_path.rglob(f'{name}_*.png'))) == 2
-    assert shown == [((50, 120, 3), dict(win_name='a.png', wait_time=7))] * 2
+    wanted = drawn_by(DrawingHook, visualizer_of(), image)  # backends and folders do not change the look
+    for drawn, options in shown:
+        assert np.array_equal(drawn, wanted) and options == dict(win_name='a.png', wait_time=7)
+    assert len(shown) == 2
     for kind in (DetVisualizationHook, DrawingHook):
         hook = kind(draw=True, interval=3, show=False, wait_time=1, backend_args=dict(backend='local'))
         for batch in range(4):
@@ -214,6 +220,6 @@ def test_a_visualizer_of_the_config_reads_only_the_masks_that_it_draws(scores):
     found.masks = [partial(mask, place) for place in range(len(scores))]
     picture = np.full((50, 60, 3), PAPER, np.uint8)
     drawn = drawing.draw(picture, DetDataSample(pred_instances=found))
-    assert sorted(read) == sorted(score for score in scores if score > 0.3)
+    assert read == sorted(score for score in scores if score > 0.3)  # the best is drawn last
     assert drawn.shape == picture.shape and (drawn == picture).all() == (not read)
     assert len(found.masks) == len(scores)

@@ -125,23 +125,16 @@ CLASSES, SHAPES = 41, ((80, 121), (57, 80))
 ONE = dict(in_channels=32, in_index=3, channels=16, num_classes=CLASSES)
 FOUR = dict(in_channels=[32] * 4, in_index=[0, 1, 2, 3], channels=16, num_classes=CLASSES)
 FPN = dict(FOUR, feature_strides=[4, 8, 16, 32])
-DILATED = dict(ONE, dilations=(1, 2))
-#: The heads of mmseg that take the maps of XCiT as they are, and that need no compiled op of mmcv.
+#: Heads of mmseg, most of which differ only in their layers.
 HEADS = dict(
     **dict.fromkeys(('APCHead', 'CCHead', 'DNLHead', 'DepthwiseSeparableFCNHead', 'FCNHead', 'GCHead', 'NLHead',
                      'PSPHead', 'SETRUPHead', 'STDCHead'), ONE),
     **dict.fromkeys(('SegformerHead', 'UPerHead'), FOUR),
-    ANNHead=dict(FOUR, in_channels=[32, 32], in_index=[2, 3], project_channels=8),
-    ASPPHead=DILATED,
+    ASPPHead=dict(ONE, dilations=(1, 2)),
     DAHead=dict(ONE, pam_channels=8),
-    DepthwiseSeparableASPPHead=dict(DILATED, c1_in_channels=32, c1_channels=8),
-    EMAHead=dict(ONE, ema_channels=16, num_bases=4, num_stages=2),
     EncHead=dict(FOUR, num_codes=4),
     FPNHead=FPN,
     **{'FPNHead with aligned corners': dict(FPN, align_corners=True)},
-    ISAHead=dict(ONE, isa_channels=8),
-    LightHamHead=dict(FOUR, ham_channels=16, ham_kwargs=dict(MD_R=4)),
-    SETRMLAHead=dict(FOUR, in_index=[2] * 4, channels=32, mla_channels=8),
     SegmenterMaskTransformerHead=dict(ONE, num_layers=1, num_heads=2, embed_dims=16),
 )
 

@@ -7,12 +7,11 @@ import zlib
 import cv2
 import numpy as np
 import pytest
-import torch
 from mmcv.transforms import BaseTransform, LoadImageFromFile
 from mmengine import registry
 from mmengine.config import Config
 from mmengine.dataset import Compose
-from mmengine.registry import MODELS, init_default_scope
+from mmengine.registry import init_default_scope
 from mmseg.registry import TRANSFORMS
 from PIL import Image
 
@@ -20,7 +19,6 @@ from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.tasks import class_of
-from xcit_dense.data.classes import set_classes
 from xcit_dense.errors import DataError
 from xcit_dense.predict.files import predict_files
 from xcit_dense.predict.predictor import DetectionPredictor, SegmentationPredictor, build_predictor
@@ -96,20 +94,6 @@ def test_pictures_of_any_array(shape, kind):
     assert (picture_of(dict(img=image))[1:] == picture[1:]).all()
     for scaled in (picture_of(dict(img=wide)), picture_of(dict(img=wide + 3001)), picture_of(dict(img=image - 300.))):
         assert scaled.dtype == np.uint8 and scaled.min() == 0 and scaled.max() == 255
-
-
-def test_a_grey_model_gets_grey_images(photograph, tmp_path):
-    cfg = load_config(TINY_SEG_CONFIG, pretrained=False)
-    cfg.test_dataloader.dataset.pipeline[0].update(color_type='grayscale')
-    cfg.model.data_preprocessor.update(mean=[127.], std=[60.], bgr_to_rgb=False)
-    cfg.model.backbone.in_channels = 1
-    set_classes(cfg, list('abcdef'))
-    init_default_scope('mmseg')
-    torch.save(dict(state_dict=MODELS.build(cfg.model).state_dict(),
-                    meta=dict(dataset_meta=dict(classes=list('abcdef')))), tmp_path / 'grey.pth')
-    path = photograph(tmp_path / 'a.png')
-    predict_files(build_predictor(cfg, tmp_path / 'grey.pth'), tmp_path, [path], tmp_path / 'out')
-    assert cv2.imread(str(tmp_path / 'out/a.jpg')).shape == (40, 24, 3)  # turned
 
 
 def huge(path):
