@@ -182,6 +182,19 @@ def test_label_maps_have_as_many_bits_as_all_classes_need(numbers, outputs, kind
     assert predictor.count == 2
 
 
+def test_the_threshold_of_a_model_with_one_output_counts_in_tiles_too(reader):
+    predictor = Numbered((0, 1), 2, reader)
+    predictor.model = SimpleNamespace(decode_head=SimpleNamespace(threshold=0.7))
+    predictor.samples = lambda images: [SegDataSample(seg_logits=PixelData(
+        data=torch.from_numpy(images[0].picture[None, ..., 0] / 255)))]
+    image = np.arange(0, 240, 2, np.uint8)[:, None, None].repeat(90, 1).repeat(3, 2)
+    shares = image[..., 0] / 255
+    for scores in (False, True):
+        found = predictor(reader.read(image, Tiling(50)), scores=scores)
+        assert (found.pred_sem_seg.data[0] == (shares > 0.7)).all() and ('label_scores' in found) == scores
+    assert np.allclose(found.label_scores.data[0], np.where(shares > 0.7, shares, 1 - shares), atol=1e-6)
+
+
 def test_tiles_smaller_than_the_model_takes(detector, segmentor, path, trained, tmp_path, call_tool):
     size = max(cv2.imread(str(path)).shape)
     whole, found = detector(path), detector([path], tile=size)[0]
