@@ -5,6 +5,8 @@ import sys
 import cv2
 import numpy as np
 import pytest
+import torch
+from mmseg.structures import SegDataSample
 from PIL import Image
 
 import xcit_dense
@@ -13,6 +15,7 @@ from helpers.paths import TINY_CONFIG
 from helpers.tools import run_tool
 from xcit_dense import runtime
 from xcit_dense.errors import CheckpointError, ConfigError, SetupError
+from xcit_dense.predict.models import ExportedModel
 from xcit_dense.weights import read_checkpoint
 
 pytest.importorskip('onnxruntime')
@@ -63,6 +66,10 @@ def test_a_segmentor(segmentor, image, tmp_path):
     run_tool('predict.py', segmentor, image.parent, '--out', tmp_path / 'out')
     labels = labels_in(tmp_path / 'out')
     assert labels.shape == (40, 60) and (labels[:, :25] == 3).all() and (labels[:, 35:] == 1).all()
+    floats = torch.tensor([[[0., 0]], [[10.6, -5]], [[10.4, 3]]])  # of a pipeline of float32, BGR
+    sample = SegDataSample(metainfo=dict(ori_shape=(1, 2)))
+    found, = ExportedModel(segmentor).test_step(dict(inputs=[floats], data_samples=[sample]))
+    assert found.pred_sem_seg.data.tolist() == [[[1, 0]]]
 
 
 def test_from_python(detector, segmentor, image):
@@ -78,6 +85,7 @@ def test_from_python(detector, segmentor, image):
     assert (drawn[:, :25].argmax(-1) == 2).all() and (drawn[:, 35:].argmax(-1) == 0).all()
     assert found.labels.dtype == np.int64 and found.scores.shape == (40, 60) and found.scores.max() > 0.5
     assert model(image, scores=False).scores is None
+    assert model._predictor.read(image).data['inputs'].shape == (3, 20, 30)
 
 
 def test_what_a_file_says_is_followed(image, photograph, tmp_path):

@@ -1,4 +1,4 @@
-"""Tiles: how an image is cut into them, its labels from their scores, and pictures predicted in them: by a detector that
+"""Tiles: how an image is cut into them, labels from their scores, and pictures predicted in them: by a detector that
 finds all that it sees, and by trained models through the tool."""
 import json
 import sys
