@@ -207,7 +207,7 @@ def test_a_classifier_is_that_of_its_run(picture, tmp_path):
 
 
 def test_size_and_normalisation_are_those_of_the_run(picture, tmp_path):
-    backbone = small(num_classes=3, drop_path_rate=0.1, with_cp=True)
+    backbone = small(type='mmpretrain.XCiTClassifier', num_classes=3, drop_path_rate=0.1, with_cp=True)
     path = save(tmp_path / 'xcit_384_dist.pth', classifier(), config_of(backbone))
     found = Classifier(path)
     assert (found.size, found.crop_ratio) == (64, 0.8) and resolution(path, 32, 0.5) == (32, 0.5)
@@ -222,7 +222,7 @@ def test_size_and_normalisation_are_those_of_the_run(picture, tmp_path):
 
 
 @pytest.mark.parametrize('scope, options', (
-    ('', dict(out_indices=(2, 5, 8, 11))), ('mmdet.', dict(norm_cfg=dict(type='GN', num_groups=2))),
+    ('mmseg.', dict(out_indices=(2, 5, 8, 11))), ('mmdet.', dict(norm_cfg=dict(type='GN', num_groups=2))),
     ('xcit_dense.models.backbone.', dict(out_strides=(8, 16), out_indices=(5, 11))),
     ('', dict(norm_cfg=dict(type='SyncBN', eps=0.1)))))
 def test_a_dense_model_is_that_of_its_run(options, scope, tmp_path):
