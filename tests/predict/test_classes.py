@@ -97,6 +97,7 @@ def test_the_first_label_is_that_of_the_data(kind, dataset, meta, numbers):
 def test_names_of_pixels(tmp_path):
     found = classes_of_pixels(segmentor(type='ADE20KDataset'), {}, CHECKPOINT)
     assert found.names == ADE20KDataset.METAINFO['classes'] and found.names_from == 'ADE20KDataset'
+    assert classes_of_pixels(segmentor(1, type='ADE20KDataset'), dict(classes='sky'), CHECKPOINT).names == ('sky', )
     (tmp_path / 'classes.txt').write_text('sky\nland\nsea\n')
     for dataset, names, origin in ((dict(type='ADE20KDataset'), ('0', '1'), 'metainfo.classes'),
                                    (dict(metainfo=dict(classes=('road', 'rest'))), ('road', 'rest'), CONFIG),
