@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 import venv
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.integration
 
 DETS = np.array([[.25, .1, .75, .5, .9], [.1, 0, 1, .9, .4]], np.float32)
 RULE = dict(resize=dict(rule='keep_ratio', scale=[97, 61]))
+ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.startswith('PYTHON')}
 
 
 @pytest.fixture(scope='module')
@@ -60,12 +62,8 @@ def lone_python(tmp_path_factory):
     return folder / 'env/bin/python'
 
 
-def environment():
-    return {key: value for key, value in os.environ.items() if not key.startswith('PYTHON')}
-
-
 def run(python, code, *args, cwd):
-    return subprocess.run([python, '-c', code, *map(str, args)], cwd=cwd, env=environment(), text=True,
+    return subprocess.run([python, '-c', code, *map(str, args)], cwd=cwd, env=ENVIRONMENT, text=True,
                           capture_output=True)
 
 
@@ -116,10 +114,19 @@ def test_the_service_of_the_docs_answers_and_ends(task, lone_python, files, tmp_
         free.bind(('127.0.0.1', 0))
         port = free.getsockname()[1]
     service = subprocess.Popen([lone_python, 'service.py', files / f'{task}.onnx', str(port)], cwd=tmp_path,
-                               env=environment(), stderr=subprocess.PIPE, text=True,
+                               env=ENVIRONMENT, stderr=subprocess.PIPE, text=True,
                                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+
+    def answer_of(data):
+        with urllib.request.urlopen(f'http://127.0.0.1:{port}', data, timeout=60) as answer:
+            return json.load(answer)
+
     try:
-        answer = answer_of(service, port, (files / 'image.png').read_bytes())
+        while service.poll() is None:  # until it listens
+            with suppress(OSError), socket.create_connection(('127.0.0.1', port), 60):
+                break
+            time.sleep(.1)
+        answer = answer_of((files / 'image.png').read_bytes())
         found = Model(files / f'{task}.onnx')(files / 'image.png')
         if task == 'detection':
             assert [(o['name'], o['score'], o['box']) for o in answer['objects']] == list(
@@ -128,7 +135,7 @@ def test_the_service_of_the_docs_answers_and_ends(task, lone_python, files, tmp_
             assert answer['shares'] == {name: (found.labels == label).mean()
                                         for label, name in enumerate(('red', 'green', 'blue'))}
         with pytest.raises(urllib.error.HTTPError) as caught:
-            answer_of(service, port, b'no image')
+            answer_of(b'no image')
         assert caught.value.code == 400 and 'cannot identify' in json.load(caught.value)['error']
         service.send_signal(signal.SIGINT)
         assert service.wait(30) == 0
@@ -136,19 +143,6 @@ def test_the_service_of_the_docs_answers_and_ends(task, lone_python, files, tmp_
     finally:
         service.kill()
         service.stderr.close()
-
-
-def answer_of(service, port, data):
-    for _ in range(600):
-        try:
-            with urllib.request.urlopen(f'http://127.0.0.1:{port}', data, timeout=60) as answer:
-                return json.load(answer)
-        except urllib.error.HTTPError:
-            raise
-        except OSError:  # not yet
-            assert service.poll() is None, service.stderr.read()
-        time.sleep(.1)
-    raise AssertionError('it does not answer')
 
 
 def test_the_example_of_the_docs(files, tmp_path, lone_python):

@@ -6,7 +6,6 @@ import pytest
 from helpers.paths import TINY_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.data.check import outputs
-from xcit_dense.draw import class_colours
 from xcit_dense.predict import drawing
 from xcit_dense.report import matching
 
@@ -27,9 +26,10 @@ def drawn(monkeypatch):
     return found
 
 
-@pytest.fixture
-def names(root):
-    """The classes of a data set: their ids are in another order, and one has no object in the validation."""
+@pytest.mark.slow
+def test_a_class_has_one_colour_in_every_tool(root, drawn, tmp_path):
+    """The ids of the classes are in another order, and one has no object in the validation."""
+    pytest.importorskip('tensorboard')
     for split in ('train', 'val'):
         file = root / f'annotations/instances_{split}2017.json'
         content = json.loads(file.read_text())
@@ -37,22 +37,15 @@ def names(root):
         last = content['categories'][-1]['id'] if split == 'val' else None
         content['annotations'] = [found for found in content['annotations'] if found['category_id'] != last]
         file.write_text(json.dumps(content))
-    return tuple(category['name'] for category in content['categories'])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('palette', (None, PALETTE))
-def test_a_class_has_one_colour_in_every_tool(palette, names, root, drawn, tmp_path):
-    pytest.importorskip('tensorboard')
+    names = tuple(category['name'] for category in content['categories'])
     config, work_dir = tmp_path / 'config.py', tmp_path / 'run'
-    lines = [f'_base_ = {str(TINY_CONFIG)!r}', 'train_cfg = dict(max_epochs=1)']
-    if palette:
-        heads = ', '.join(f'{head}=dict(num_classes={len(names)})' for head in ('bbox_head', 'mask_head'))
-        lines += ['classes_from_data = False', f'model = dict(roi_head=dict({heads}))',
-                  *(f'{part}_dataloader = dict(dataset=dict(metainfo={dict(classes=names, palette=palette)}))'
-                    for part in ('train', 'val', 'test'))]
-    config.write_text('\n'.join(lines))
-    wanted = set(zip(names, palette or class_colours(names), strict=True))
+    heads = ', '.join(f'{head}=dict(num_classes={len(names)})' for head in ('bbox_head', 'mask_head'))
+    config.write_text('\n'.join([
+        f'_base_ = {str(TINY_CONFIG)!r}', 'train_cfg = dict(max_epochs=1)', 'classes_from_data = False',
+        f'model = dict(roi_head=dict({heads}))',
+        *(f'{part}_dataloader = dict(dataset=dict(metainfo={dict(classes=names, palette=PALETTE)}))'
+          for part in ('train', 'val', 'test'))]))
+    wanted = set(zip(names, PALETTE, strict=True))
     for modules, tool, *args in (
             (['data.check.outputs'], 'check_data', config, '--data-root', root, '--out', tmp_path / 'checked'),
             (['predict.drawing'], 'train', config, '--data-root', root, '--work-dir', work_dir, '--log', 'tensorboard'),

@@ -80,29 +80,28 @@ def test_no_file_and_no_checkpoint_give_nobody_elses_names(tmp_path):
     assert classes_of_objects(detector(tmp_path), other, CHECKPOINT).numbers == tuple(range(1, 81))
 
 
-@pytest.mark.parametrize('kind, dataset, meta, first', (
-    ('ADE20KDataset', {}, {}, 1),  # the default of its class
-    ('ADE20KDataset', dict(reduce_zero_label=False), {}, 0),
-    ('ADE20KDataset', {}, dict(reduce_zero_label=False), 0),
-    ('mmseg.ADE20KDataset', {}, {}, 1),
-    (ADE20KDataset, {}, {}, 1),
-    ('CityscapesDataset', {}, {}, 0),
-    ('ImageFolderDataset', dict(reduce_zero_label=True), {}, 1)))
-def test_the_first_label_is_that_of_the_data(kind, dataset, meta, first):
+@pytest.mark.parametrize('kind, dataset, meta, numbers', (
+    ('ADE20KDataset', dict(reduce_zero_label=False), {}, (0, 1, 2)),
+    ('ADE20KDataset', {}, dict(reduce_zero_label=False), (0, 1, 2)),
+    ('mmseg.ADE20KDataset', {}, {}, (1, 2, 3)),  # the default of its class
+    (ADE20KDataset, {}, {}, (1, 2, 3)),
+    ('CityscapesDataset', {}, {}, (0, 1, 2)),
+    ('ImageFolderDataset', dict(reduce_zero_label=True, ignore_labels=[2, 4]), {}, (1, 3, 5))))
+def test_the_first_label_is_that_of_the_data(kind, dataset, meta, numbers):
     cfg = segmentor(type=kind, **dataset)
     assert issubclass(DataSet(cfg.test_dataloader.dataset).type, BaseSegDataset)
     found = classes_of_pixels(cfg, dict(meta, classes=('a', 'b', 'c')), CHECKPOINT)
-    assert found.numbers == (first, first + 1, first + 2)
-    assert (found.numbers_from == CHECKPOINT) == bool(meta)
+    assert found.numbers == numbers and (found.numbers_from == CHECKPOINT) == bool(meta)
 
 
 def test_names_of_pixels(tmp_path):
     found = classes_of_pixels(segmentor(type='ADE20KDataset'), {}, CHECKPOINT)
     assert found.names == ADE20KDataset.METAINFO['classes'] and found.names_from == 'ADE20KDataset'
-    (tmp_path / 'classes.txt').write_text('sky\nsea\n')
+    assert classes_of_pixels(segmentor(1, type='ADE20KDataset'), dict(classes='sky'), CHECKPOINT).names == ('sky', )
+    (tmp_path / 'classes.txt').write_text('sky\nland\nsea\n')
     for dataset, names, origin in ((dict(type='ADE20KDataset'), ('0', '1'), 'metainfo.classes'),
                                    (dict(metainfo=dict(classes=('road', 'rest'))), ('road', 'rest'), CONFIG),
-                                   (dict(data_root=str(tmp_path)), ('sky', 'sea'), 'classes.txt')):
+                                   (dict(data_root=str(tmp_path), ignore_labels=[1]), ('sky', 'sea'), 'classes.txt')):
         cfg = segmentor(2, type='ImageFolderDataset')
         cfg.test_dataloader.dataset.update(dataset)
         found = classes_of_pixels(cfg, {}, CHECKPOINT)

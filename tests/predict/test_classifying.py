@@ -1,6 +1,7 @@
 """What a classifier out of a weight file says of an image, and what its checkpoint or a config tells of a model."""
 import sys
-from functools import cache
+from contextlib import nullcontext
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from helpers.weight_files import arrays, passl_state, write_pickle
 from xcit_dense import XCiT, XCiTClassifier
 from xcit_dense.config.loading import read_config
 from xcit_dense.data.class_folders import imagenet_classes
-from xcit_dense.errors import CheckpointError, ConfigError, DataError
+from xcit_dense.errors import CheckpointError, ConfigError
 from xcit_dense.predict import classify, weight_file
 from xcit_dense.predict.attention import Attention
 from xcit_dense.predict.classifying import Classifier, middle_of
@@ -33,14 +34,12 @@ def files(tmp_path_factory):
     state = randomise(XCiTClassifier(ARCH, num_classes=1000, **BN)).state_dict()
     few = {name: value[:4] if name.startswith('head.') else value for name, value in state.items()}
     none = {name: value for name, value in state.items() if not name.startswith('head.')}
-    meta, stem = dict(dataset_meta=dict(classes=('a', 'b', 'c', 'd'))), 'patch_embed.proj.0.0.weight'
+    stem = 'patch_embed.proj.0.0.weight'
     content = dict(
-        imagenet=state, few=few, dino=none, own=dict(meta=meta, state_dict=few),
-        wrong=dict(meta=dict(dataset_meta=dict(classes=('a', 'b'))), state_dict=few),
+        imagenet=state, few=few, dino=none, dense=XCiT(ARCH, **BN).state_dict(),
         many=dict(meta=dict(dataset_meta=dict(classes=tuple('abcde'))), state_dict=few),
-        run=dict(meta=meta, state_dict={f'backbone.{name}': value for name, value in few.items()}),
-        dense=XCiT(ARCH, **BN).state_dict(),
-        grey={**few, stem: few[stem].sum(1, keepdim=True)}, wide={**few, stem: few[stem].repeat(1, 2, 1, 1)})
+        run=dict(meta=dict(dataset_meta=dict(classes=tuple('dbca'))), state_dict=prefixed(few, 'backbone.')),
+        grey={**few, stem: few[stem].sum(1, keepdim=True)})
     for name, tensors in content.items():
         torch.save(tensors, folder / f'{name}.pth')
     return folder
@@ -61,64 +60,46 @@ def test_names_and_probabilities_are_those_of_the_logits(files, opened, picture,
     Image.fromarray(picture).save(tmp_path / 'a.png')
     guesses, again = classify(files / 'imagenet.pth', tmp_path / 'a.png', picture, top=3, size=64)
     assert guesses == again and len(guesses) == 3
-    wanted = opened('imagenet').logits(picture).softmax(0)
-    assert [g.index for g in guesses] == wanted.argsort(descending=True)[:3].tolist()
-    for guess in guesses:
-        assert guess.probability == wanted[guess.index] and guess.name == list(imagenet_classes().values())[guess.index]
-
-
-def test_a_student_in_a_file_of_passl(files, opened, picture, tmp_path, call_tool):
-    """Its logits are those of the same weights in the authors' form; the tools read it too."""
+    logits = opened('imagenet').logits(picture)
+    wanted, names = logits.softmax(0), list(imagenet_classes().values())
+    assert guesses == [(i, names[i], wanted[i]) for i in wanted.argsort(descending=True)[:3].tolist()]
     student = prefixed(passl_state(torch.load(files / 'imagenet.pth')), 'Student.')
     path = write_pickle(arrays({'Teacher.stem.weight': torch.ones(2, 3), **student}), tmp_path / 'x.pdparams')
-    wanted = opened('imagenet').logits(picture)
-    torch.testing.assert_close(Classifier(path, size=64).logits(picture), wanted, rtol=0, atol=1e-5)
-    Image.fromarray(picture).save(tmp_path / 'a.png')
-    code, said = call_tool('classify.py', path, tmp_path / 'a.png', '--size', 64, '--out', tmp_path / 'a.json')
-    assert code == 0 and list(imagenet_classes().values())[wanted.argmax()] in said
-    code, said = call_tool('convert_checkpoint.py', path, '--inspect')
-    assert code == 0 and "Student: weights in PASSL's layout of XCiT nano_12_p16" in said and 'Teacher: no XCiT' in said
+    torch.testing.assert_close(Classifier(path, size=64).logits(picture), logits, rtol=0, atol=1e-5)
+    categories = pytest.importorskip('mmpretrain.datasets.categories').IMAGENET_CATEGORIES  # with all synonyms
+    state = torch.load(files / 'imagenet.pth')
+    torch.save(dict(state_dict=state, meta=dict(dataset_meta=dict(classes=categories))), tmp_path / 'run.pth')
+    assert Classifier(tmp_path / 'run.pth').names == tuple(names)
 
 
 @pytest.mark.parametrize('name, names, words', (
-    ('own', 'abcd', 'checkpoint'), ('run', 'abcd', 'checkpoint'), ('few', '0123', 'no names'),
-    ('wrong', '0123', 'has 2 names'), ('many', '0123', 'has 5 names')))
+    ('run', 'dbca', 'checkpoint'), ('few', '0123', 'no names'), ('many', '0123', 'has 5 names')))
 def test_names_of_ones_own_classes(name, names, words, opened, picture):
     classifier = opened(name)
     assert classifier.names == tuple(names) and words in classifier.names_from
-    assert {guess.name for guess in classifier(picture, top=9)} == set(names)
-    assert sum(guess.probability for guess in classifier(picture)) == pytest.approx(1)
+    guesses = classifier(picture, top=9)
+    assert len(guesses) == 4 and all(guess.name == names[guess.index] for guess in guesses)
+    assert sum(guess.probability for guess in guesses) == pytest.approx(1)
 
 
-def test_a_run_on_imagenet_has_the_short_names_too(files, tmp_path):
-    """mmpretrain's data set has all synonyms."""
-    categories = pytest.importorskip('mmpretrain.datasets.categories').IMAGENET_CATEGORIES
-    state = torch.load(files / 'imagenet.pth')
-    torch.save(dict(state_dict=state, meta=dict(dataset_meta=dict(classes=categories))), tmp_path / 'run.pth')
-    assert Classifier(tmp_path / 'run.pth').names[:2] == ('tench', 'goldfish')
-
-
-@pytest.mark.parametrize('name, words', (('dino', 'attention'), ('dense', 'predict CONFIG'), ('grey', '1 channel'),
-                                         ('wide', '6 channels')))
+@pytest.mark.parametrize('name, words', (('dino', 'attention'), ('dense', 'predict CONFIG'), ('grey', '1 channel')))
 def test_files_that_name_no_classes_say_what_does(name, words, files):
     with pytest.raises(CheckpointError, match=words):
         Classifier(files / f'{name}.pth')
 
 
-@pytest.mark.parametrize('height, width', ((61, 97), (97, 61), (300, 257), (40, 40), (1, 1), (3, 190), (500, 9)))
-@pytest.mark.parametrize('size, ratio', ((64, 1.), (56, 0.875), (33, 0.7)))
-def test_images_are_prepared_as_by_mmpretrain(height, width, size, ratio):
+def test_images_are_prepared_as_by_mmpretrain():
     pytest.importorskip('mmpretrain')
     from mmcv.transforms import CenterCrop
     from mmpretrain.datasets.transforms import ResizeEdge
-    picture = np.random.default_rng(height).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    wanted = dict(img=picture)
-    for step in (ResizeEdge(round(size / ratio), backend='pillow', interpolation='bicubic'), CenterCrop(size)):
-        wanted = step(wanted)
-    np.testing.assert_array_equal(middle_of(picture, size, ratio), wanted['img'])
+    for height, width in ((61, 97), (97, 61), (300, 257), (40, 40), (1, 1), (3, 190), (500, 9)):
+        picture = np.random.default_rng(height).integers(0, 256, (height, width, 3), dtype=np.uint8)
+        for size, ratio in ((64, 1.), (56, 0.875), (33, 0.7)):
+            resized = ResizeEdge(round(size / ratio), backend='pillow', interpolation='bicubic')(dict(img=picture))
+            assert np.array_equal(middle_of(picture, size, ratio), CenterCrop(size)(resized)['img']), (height, size)
 
 
-@pytest.mark.parametrize('kind', ('jpg', 'turned', 'grey', 'alpha', 'deep', 'colours'))
+@pytest.mark.parametrize('kind', ('turned', 'grey', 'alpha', 'deep', 'colours'))
 def test_logits_are_those_of_mmpretrains_pipeline(kind, files, opened, picture, photograph, tmp_path):
     pytest.importorskip('mmpretrain')
     from mmengine.dataset import Compose
@@ -127,7 +108,7 @@ def test_logits_are_those_of_mmpretrains_pipeline(kind, files, opened, picture, 
     init_default_scope('mmpretrain')
     path = photograph(tmp_path / 'a.jpg', picture)
     if kind != 'turned':
-        path = tmp_path / ('a.jpg' if kind == 'jpg' else 'a.png')
+        path = tmp_path / 'a.png'
         image = Image.fromarray(dict(grey=picture[..., 0], alpha=np.dstack([picture, picture[..., :1]]),
                                      deep=picture[..., 0].astype(np.uint16) * 257).get(kind, picture))
         (image.quantize(16) if kind == 'colours' else image).save(path)
@@ -140,9 +121,7 @@ def test_logits_are_those_of_mmpretrains_pipeline(kind, files, opened, picture, 
     model = XCiTClassifier(ARCH, num_classes=4, **BN).eval()
     model.load_weights(files / 'few.pth')
     with torch.no_grad():
-        wanted = model(batch)[0]
-    logits = opened('few').logits(read_picture(path))
-    torch.testing.assert_close(logits, wanted, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(opened('few').logits(read_picture(path)), model(batch)[0], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize('shape', ((1, 1), (1, 30000), (30000, 2)))
@@ -158,23 +137,11 @@ def test_the_tiny_and_the_very_long(shape, monkeypatch):
     assert found.shape == (224, 224, 3) and (found == 7).all() and sizes
 
 
-@pytest.mark.parametrize('content', (b'', b'no image', None))
-def test_a_file_that_is_no_image(content, opened, tmp_path):
-    if content is not None:
-        (tmp_path / 'a.jpg').write_bytes(content)
-    with pytest.raises(DataError, match='a.jpg'):
-        opened('few')(tmp_path / 'a.jpg')
-
-
 @pytest.mark.parametrize('source, size', (
-    ('few.pth', 224), ('xcit_nano_12_p16_384_dist.pth', 384), ('xcit_nano_12_p16_384.fb_dist_in1k.pth', 384),
-    ('a_384_dist.pth', 224), ('xcit_nano_12_p16_224_dist.pth', 224), ('epoch_384.pth', 224),
-    ('xcit-nano-12-p16_3rdparty-dist_in1k-384px_20230214-712e1f3b.pth', 384),
-    ('xcit_384.v2/my_224.pth', 224), ('xcit_s12_384_dist/epoch_3.pth', 224),
-    ('nano_12_p16_224', 224), ('nano_12_p16_384_dist', 384), ('xcit://nano_12_p16_384_dist', 384),
-    ('https://dl.fbaipublicfiles.com/xcit/xcit_nano_12_p16_384_dist.pth', 384), ('xcit_s12_384_dist', 224)))
+    ('xcit_nano_12_p16_384.fb_dist_in1k.pth', 384), ('a_384_dist.pth', 224), ('xcit_nano_12_p16_224_dist.pth', 224),
+    ('xcit-nano-12-p16_3rdparty-dist_in1k-384px_20230214-712e1f3b.pth', 384), ('xcit_384.v2/my_224.pth', 224),
+    ('xcit://nano_12_p16_384_dist', 384), ('xcit_s12_384_dist', 224)))
 def test_the_size_of_published_files(source, size, files, tmp_path, monkeypatch):
-    """A work dir of such a name is no published file."""
     monkeypatch.setattr(weight_file, 'fetch', lambda source: files / 'few.pth')  # no internet
     monkeypatch.setattr(weight_file, '_published', str)
     monkeypatch.chdir(tmp_path)
@@ -203,41 +170,28 @@ def resolution(*args, **options):
 
 
 @pytest.mark.parametrize('crop, size, ratio, wanted', (
-    (64, None, None, (64, 0.8)), (64, 32, None, (32, 0.8)),
-    (64, None, 1., (64, 1.)), (64, 32, 0.5, (32, 0.5)), (None, 32, None, (32, 1.)), ((64, 32), 48, None, (48, 1.)),
+    (64, 32, None, (32, 0.8)), (64, None, 1., (64, 1.)), (None, 32, None, (32, 1.)), ((64, 32), 48, None, (48, 1.)),
     ((64, 64), None, None, (64, 0.8)), (None, None, None, None), ((64, 32), None, None, None)))
 def test_the_config_of_the_training_tells_the_size(crop, size, ratio, wanted, files, tmp_path):
     steps = [PIPELINE[0], dict(type='mmpretrain.CenterCrop', crop_size=crop)] if crop else []
     config = write_config(tmp_path, dict(type='XCiTClassifier', arch=ARCH, num_classes=4), pipeline=[
         dict(type='LoadImageFromFile'), *steps, dict(type='PackInputs')])
-    if wanted:
+    with nullcontext() if wanted else pytest.raises(ConfigError, match='--size'):
         assert resolution(files / 'few.pth', size, ratio, config) == wanted
-    else:
-        with pytest.raises(ConfigError, match='--size'):
-            resolution(files / 'few.pth', size, ratio, config)
 
 
-@pytest.mark.parametrize('options, words', ((dict(size=0), 'got 0'), (dict(crop_ratio=0.), 'got 0'),
-                                            (dict(crop_ratio=1.5), '1.5')))
-def test_options_that_cannot_be(options, words):
-    with pytest.raises(ConfigError, match=words):
-        Classifier('any', **options)
+small = partial(dict, type='XCiTClassifier', arch=SMALL)
 
 
-def save(path, model, cfg, **meta):
+def save(path, model, cfg):
     """Write what a run writes: weights, and its config as text."""
-    text = cfg if isinstance(cfg, str) else Config(cfg).pretty_text
-    torch.save(dict(meta=dict(cfg=text, mmengine_version='0.10.7', **meta),
-                    state_dict=prefixed(randomise(model).state_dict(), 'backbone.')), path)
+    meta = dict(cfg=cfg if isinstance(cfg, str) else Config(cfg).pretty_text, mmengine_version='0.10.7')
+    torch.save(dict(meta=meta, state_dict=prefixed(randomise(model).state_dict(), 'backbone.')), path)
     return path
 
 
 def classifier(arch=SMALL):
     return XCiTClassifier(arch, num_classes=3, **BN)
-
-
-def small(**options):
-    return dict(type='XCiTClassifier', arch=SMALL, **options)
 
 
 def test_a_classifier_is_that_of_its_run(picture, tmp_path):
@@ -253,7 +207,7 @@ def test_a_classifier_is_that_of_its_run(picture, tmp_path):
 
 
 def test_size_and_normalisation_are_those_of_the_run(picture, tmp_path):
-    backbone = small(num_classes=3, drop_path_rate=0.1, with_cp=True)
+    backbone = small(type='mmpretrain.XCiTClassifier', num_classes=3, drop_path_rate=0.1, with_cp=True)
     path = save(tmp_path / 'xcit_384_dist.pth', classifier(), config_of(backbone))
     found = Classifier(path)
     assert (found.size, found.crop_ratio) == (64, 0.8) and resolution(path, 32, 0.5) == (32, 0.5)
@@ -263,10 +217,12 @@ def test_size_and_normalisation_are_those_of_the_run(picture, tmp_path):
                           [PIPELINE[0], dict(PIPELINE[1], crop_size=48)])
     other = Classifier(path, config=config)  # goes before it
     assert other.size == 48 and not torch.allclose(other.logits(picture), found.logits(picture))
+    with pytest.raises(ConfigError, match='b.pth.*BGR'):
+        open_model(save(tmp_path / 'b.pth', classifier(), config_of(small(), dict(mean=[1, 2, 3]))))
 
 
 @pytest.mark.parametrize('scope, options', (
-    ('', dict(out_indices=(2, 5, 8, 11))), ('mmdet.', dict(norm_cfg=dict(type='GN', num_groups=2))),
+    ('mmseg.', dict(out_indices=(2, 5, 8, 11))), ('mmdet.', dict(norm_cfg=dict(type='GN', num_groups=2))),
     ('xcit_dense.models.backbone.', dict(out_strides=(8, 16), out_indices=(5, 11))),
     ('', dict(norm_cfg=dict(type='SyncBN', eps=0.1)))))
 def test_a_dense_model_is_that_of_its_run(options, scope, tmp_path):
@@ -285,8 +241,7 @@ def test_a_dense_model_is_that_of_its_run(options, scope, tmp_path):
     (config_of(small(norm_cfg=dict(type='mine.Norm'))), 'mine.Norm.*--config'),
     (config_of(small(norm_cfg=dict(type='Conv2d'))), 'Conv2d.*--config'),
     (config_of(small(norm_cfg=3)), 'norm_cfg.*--config'),
-    (config_of(dict(type='XCiTClassifier', arch=dict(SMALL, depth='x'))), 'arch.depth.*--config'),
-    (config_of(dict(type='XCiTClassifier', arch=dict(SMALL, width=1))), 'width.*--config'),
+    (config_of(small(arch=dict(SMALL, depth='x'))), 'arch.depth.*--config'),
     (config_of(dict(type='XCiT', arch=SMALL)), 'does not fit the XCiT of the config in it.*--config')))
 def test_models_that_need_the_config(cfg, words, tmp_path, monkeypatch):
     (tmp_path / 'mine.py').write_text('raise SystemExit("what a file names was imported")')
@@ -295,14 +250,8 @@ def test_models_that_need_the_config(cfg, words, tmp_path, monkeypatch):
         open_model(save(tmp_path / 'a.pth', classifier(), cfg))
 
 
-def test_a_model_for_bgr_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match='a.pth.*BGR'):
-        open_model(save(tmp_path / 'a.pth', classifier(), config_of(small(), dict(mean=[1, 2, 3]))))
-
-
 @pytest.mark.parametrize('text, says', (
-    ('no config', True), ('model = 3\ndata_preprocessor = [4]\ntest_dataloader = "x"', True),
-    ('model = dict(backbone=[])\ntest_dataloader = dict(dataset=dict(dataset=None))', True),
+    ('model = 3\ndata_preprocessor = [4]\ntest_dataloader = "x"', True),
     ('test_dataloader = dict(dataset=dict(type="X", pipeline=[dict(type="ResizeEdge", scale="x")]))', True),
     ('data_preprocessor = dict(to_rgb=True)', False)))
 def test_what_tells_nothing_is_taken_for_a_published_model(text, says, tmp_path, capsys):
@@ -312,7 +261,6 @@ def test_what_tells_nothing_is_taken_for_a_published_model(text, says, tmp_path,
 
 
 def test_mmpretrains_own_model_is_told_by_its_tensors(tmp_path):
-    """It has the name of the dense model, and other arguments."""
     model = classifier(ARCH)
     torch.save(model.state_dict(), tmp_path / 'plain.pth')
     convert(tmp_path / 'plain.pth', tmp_path / 'mmpretrain.pth', 'mmpretrain')
@@ -324,12 +272,11 @@ def test_mmpretrains_own_model_is_told_by_its_tensors(tmp_path):
 
 
 def test_a_config_needs_no_framework(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, 'mmpretrain', None)
-    monkeypatch.setitem(sys.modules, 'xcit_dense.for_mmpretrain', None)
+    for name in ('mmpretrain', 'xcit_dense.for_mmpretrain'):
+        monkeypatch.setitem(sys.modules, name, None)
     path = tmp_path / 'a.pth'
     torch.save(XCiTClassifier(read_config(TINY_CLS_CONFIG).model.backbone.arch, num_classes=3).state_dict(), path)
     assert Classifier(path, config=TINY_CLS_CONFIG).size == 32
-    assert Attention(path, config=TINY_CLS_CONFIG).model.arch.patch_size == 8
 
 
 def test_a_model_of_ones_own_is_imported_by_the_config(tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ from xcit_dense import load
 from xcit_dense.config.check.keys import value_at
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import CheckpointError, DataError
+from xcit_dense.predict.classes import image_ids
 from xcit_dense.predict.files import predict_files
 from xcit_dense.predict.predictor import build_predictor
 from xcit_dense.weights import best_checkpoint, read_checkpoint
@@ -98,11 +99,6 @@ def near(path, x, y, wanted, most):
     return np.abs(colour - np.array(wanted)).max() <= most
 
 
-def test_the_words_say_why_no_object_is_drawn(predictor_of, images, tmp_path):
-    words = predict_files(predictor_of(detected(scores=[0.25])), *images('1.png'), tmp_path / 'out')
-    assert '1 object in results.json; drawn: 0, ' in words and 'the best is 0.25, and' in words
-
-
 def test_results_of_known_objects(predictor_of, images, tmp_path):
     """Boxes become [x, y, width, height]; masks stay as they are; ids and names are those of the label."""
     masks = corner(4, 6, 40, 20), corner(20, 60, 30, 33), corner(1, 0, 12, 70)
@@ -111,6 +107,8 @@ def test_results_of_known_objects(predictor_of, images, tmp_path):
     predictor = predictor_of(first, second, detected((), (), (), []), category_ids=(7, 90, 3, 0, 10**12))
     words = predict_files(predictor, *images('deep/0090.png', '7.jpg', '11.bmp'), tmp_path / 'out')
     assert ': 3 pictures and 3 objects in results.json; drawn: 2, with a score of at least 0.3' in words
+    words = predict_files(predictor_of(first, score_thr=0.9), *images('1.png'), tmp_path / 'none')
+    assert 'drawn: 0, ' in words and 'the best is 0.88, and' in words
     records = results_in(tmp_path / 'out')
     found = [mask_api.decode(record.pop('segmentation')).astype(bool) for record in records]
     assert records == [
@@ -126,20 +124,17 @@ def test_results_of_known_objects(predictor_of, images, tmp_path):
 
 
 @pytest.mark.parametrize('names, listed, ids', (
-    (('7.png', '0012.png'), (), [7, 12]), (('0.png', '5.png'), (), [0, 5]), (('7.png', 'a.png'), (), [1, 2]),
-    (('a/7.png', 'b/07.png'), (), [1, 2]), (('9.png', '-8.png'), (), [1, 2]),
-    (('7.png', 'deep/0012.png'), ('7.png', 'deep/0012.png', 'other.png'), [1000, 1001]),
+    (('0.png', '0012.png'), (), [0, 12]), (('a/7.png', 'b/07.png'), (), [1, 2]), (('9.png', '-8.png'), (), [1, 2]),
+    (('7.png', 'deep/0012.png'), ('deep/0012.png', 'other.png', '7.png'), [1002, 1000]),
     (('7.png', 'deep/0012.png'), ('7.png', ), [7, 12])))
-def test_ids_of_images(predictor_of, images, tmp_path, names, listed, ids):
+def test_ids_of_images(names, listed, ids, images, tmp_path):
     """Those of the annotation file of the data if it lists all; otherwise the numbers in the names if all have one and
     no two are equal, otherwise the positions from 1."""
     (tmp_path / 'a.json').write_text(json.dumps(dict(annotations=[], categories=[], images=[
         dict(id=1000 + i, file_name=name) for i, name in enumerate(listed)])))
-    predictor = predictor_of(detected(), detected(), dataset=dict(
-        data_root=str(tmp_path), ann_file='a.json', data_prefix=dict(img='images/')) if listed else {})
-    predict_files(predictor, *images(*names), tmp_path / 'out')
-    records = results_in(tmp_path / 'out')
-    assert [record['image_id'] for record in records] == ids and not any('segmentation' in r for r in records)
+    cfg = load_config(TINY_CONFIG, pretrained=False)
+    cfg.test_dataloader.dataset.update(data_root=str(tmp_path), ann_file='a.json', data_prefix=dict(img='images/'))
+    assert image_ids(cfg, images(*names)[1])[0] == ids
 
 
 def test_images_that_the_model_fails_on_or_that_cannot_be_read_keep_their_place(predictor_of, images, tmp_path):
@@ -152,7 +147,6 @@ def test_images_that_the_model_fails_on_or_that_cannot_be_read_keep_their_place(
 
 @pytest.mark.parametrize('sample', (detected(), segmented(np.zeros((HEIGHT, WIDTH), np.int64))), ids=('det', 'seg'))
 def test_the_model_is_asked_for_the_image_as_it_is(sample, predictor_of, images, tmp_path):
-    """In the order of OpenCV, which the model's preprocessor turns, with its size and nothing of a ground truth."""
     predictor = predictor_of(sample)
     predict_files(predictor, *images('5.png'), tmp_path / 'out')
     data, = predictor.model.asked
@@ -167,19 +161,16 @@ def test_the_model_is_asked_for_the_image_as_it_is(sample, predictor_of, images,
 
 
 def test_pictures_of_objects_have_their_colours(predictor_of, images, tmp_path):
-    """The image's own, the palette's for what is found, and nothing of what is below the threshold."""
     block, other = np.zeros((2, HEIGHT, WIDTH), bool)
     block[20:50, 4:44] = True
     other[20:50, 54:90] = True
     sample = detected([[4, 20, 44, 50], [54, 20, 90, 50]], [1, 3], [0.8, 0.4], [block, other])
     first, second = (0.57 * np.array(PAPER) + 0.43 * np.array(PALETTE[label]) for label in (1, 3))
     for threshold in (0.3, 0.5):
-        predictor = predictor_of(sample, palette=PALETTE, score_thr=threshold)
-        path = images('a.png')[1][0]
-        predictor.begin(['a.png'], [path])
-        predictor.write(predictor.read(path), 'a.png', tmp_path)
-        assert len(predictor.records) == 2  # all are in the results
-        picture = tmp_path / 'a.jpg'
+        out = tmp_path / f'{threshold}'
+        predict_files(predictor_of(sample, palette=PALETTE, score_thr=threshold), *images('a.png'), out)
+        assert len(results_in(out)) == 2  # all are in the results
+        picture = out / 'a.jpg'
         assert Image.open(picture).size == (WIDTH, HEIGHT) and near(picture, 49, 56, PAPER, 12)
         assert near(picture, 36, 44, first, 25) and not near(picture, 36, 44, PAPER, 40)
         assert near(picture, 82, 44, second, 25) if threshold == 0.3 else near(picture, 82, 44, PAPER, 12)
@@ -189,19 +180,22 @@ def test_pictures_of_objects_have_their_colours(predictor_of, images, tmp_path):
 FIELDS = np.indices((HEIGHT, WIDTH))[0] // 20 * 2 + np.indices((HEIGHT, WIDTH))[1] // 48
 
 
-@pytest.mark.parametrize('first', (0, 1))
-def test_label_maps_of_known_labels(predictor_of, images, tmp_path, first):
-    """Every pixel has the number of its class in the data: from 0, or from 1 where 0 is unlabelled."""
-    maps = FIELDS, FIELDS[::-1].copy()
+@pytest.mark.parametrize('first, label_map, numbers', (
+    (0, None, (0, 1, 2, 3, 4, 5)), (1, {0: 255, 1: 0, 2: 1, 3: 255, 4: 2, 5: 3, 6: 4, 7: 5}, (2, 3, 5, 6, 7, 8))))
+def test_label_maps_of_known_labels(predictor_of, images, tmp_path, first, label_map, numbers):
+    """Every pixel has the number of its class in the data: from 0, or from 1 where 0 is unlabelled, without those that
+    the training ignored; an output without a name has the next one."""
+    maps = FIELDS, np.where(FIELDS == 4, 7, FIELDS)[::-1].copy()
     predictor = predictor_of(*map(segmented, maps), dataset=dict(reduce_zero_label=not first),  # the checkpoint counts
-                             reduce_zero_label=bool(first), palette=PALETTE)
+                             reduce_zero_label=bool(first), palette=PALETTE, label_map=label_map)
     words = predict_files(predictor, *images('x/a.jpg', 'b.png'), tmp_path / 'out')
     assert ': 2 pictures and 2 label maps' in words
     for name, wanted in zip(('x/a', 'b'), maps, strict=True):
         written = Image.open(tmp_path / f'out/labels/{name}.png')
-        assert written.mode == 'L' and (np.asarray(written) == wanted + first).all()
+        table = np.array([*numbers, numbers[-1] + 1, numbers[-1] + 2])
+        assert written.mode == 'L' and (np.asarray(written) == table[wanted]).all()
     written, names = json.loads((tmp_path / 'out/classes.json').read_text()), predictor.classes.names
-    assert written['classes'] == {str(first + i): name for i, name in enumerate(names)} and len(names) == 6
+    assert written['classes'] == dict(zip(map(str, numbers), names, strict=True)) and len(names) == 6
     for label in range(6):  # at the edge of a field, away from its name
         colour = 0.4 * np.array(PAPER) + 0.6 * np.array(PALETTE[label])
         assert near(tmp_path / 'out/x/a.jpg', 2 + 91 * (label % 2), 20 * (label // 2) + 2, colour, 25), label
@@ -218,7 +212,6 @@ def test_what_was_fitted_is_used_unless_the_user_gives_it(trained, tmp_path):
 
 
 def test_weights_without_names_take_those_of_the_data(trained_segmentor, demo_data, tmp_path):
-    """A config that reads its classes from the data raises an error only if no data has them."""
     checkpoint = torch.load(trained_segmentor[0] / 'iter_4.pth', weights_only=False)
     torch.save(dict(state_dict=checkpoint['state_dict']), tmp_path / 'raw.pth')
     cfg = load_config(TINY_SEG_CONFIG, pretrained=False, data_root=demo_data)

@@ -6,7 +6,6 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from mmdet.structures import DetDataSample
 from mmengine.registry import MODELS, init_default_scope
 
 import xcit_dense
@@ -27,14 +26,12 @@ def bfloat16(monkeypatch):
 
 def layers_seen(model, image):
     """Return the types that come out of each convolution and linear layer for an image, by the layer's name."""
-    seen, handles = {}, []
+    seen = {}
     for name, module in model.model.named_modules():
         if isinstance(module, (torch.nn.Conv2d, torch.nn.Linear, torch.nn.ConvTranspose2d)):
-            handles.append(module.register_forward_hook(
-                lambda layer, args, out, name=name: seen.setdefault(name, set()).add(out.dtype)))
+            module.register_forward_hook(
+                lambda layer, args, out, name=name: seen.setdefault(name, set()).add(out.dtype))
     model(image)
-    for handle in handles:
-        handle.remove()
     return seen
 
 
@@ -52,31 +49,6 @@ def test_what_of_a_model_runs_in_it(trained, trained_segmentor, path, bfloat16):
     assert {x.dtype for x in (*levels, logits)} == {torch.float32}
     assert seen.pop('decode_head.conv_seg') == {torch.float32}
     assert all(kinds == {torch.bfloat16} for name, kinds in seen.items() if name.startswith('decode_head'))
-
-
-def untrained(config):
-    init_default_scope('mmdet' if config == TINY_CONFIG else 'mmseg')
-    return MODELS.build(load_config(config, pretrained=False).model).eval()
-
-
-def test_boxes_of_large_images_are_as_exact_as_before(bfloat16):
-    """In bfloat16 the coordinates behind 512 are multiples of 4."""
-    model = untrained(TINY_CONFIG)
-    image = torch.randint(0, 256, (3, 64, 1280), dtype=torch.uint8)
-    meta = dict(img_shape=(64, 1280), ori_shape=(64, 1280), scale_factor=(1., 1.), batch_input_shape=(64, 1280))
-    batch = model.data_preprocessor(dict(inputs=[image], data_samples=[DetDataSample(metainfo=meta)]))
-
-    def proposals():
-        with torch.no_grad():
-            features = model.extract_feat(batch['inputs'])
-            return model.rpn_head.predict(features, batch['data_samples'])[0].bboxes
-
-    before = proposals()
-    models.set_dtype(model, 'bfloat16')
-    after = proposals()
-    behind = after[(after > 512) & (after < 1279)]
-    assert after.dtype == torch.float32 and len(behind) > 50 and (behind % 1).gt(1e-3).float().mean() > 0.9
-    assert (after[:, None] - before).abs().amax(2).amin(1).median() < 0.2
 
 
 @pytest.mark.parametrize('task', ('detection', 'segmentation'))
@@ -97,7 +69,9 @@ def test_the_tools_write_nearly_the_same(task, trained, trained_segmentor, demo_
 
 
 def test_elsewhere_it_stays_in_float32_and_says_so(detector, trained, path, monkeypatch, capsys):
-    monkeypatch.setattr(machine, '_of_cpu', lambda name: '')
+    for flags in ('fpu avx2 avx512f avx512_bf16', 'amx_bf16 amx_tile', 'avx2 avx512f avx512_vnni'):
+        monkeypatch.setattr(machine, '_of_cpu', lambda name, flags=flags: flags)
+        assert machine.has_bfloat16('cpu') is ('bf16' in flags)
     wanted = detector(path)
     model = xcit_dense.load(trained[0], threshold=0, dtype='bfloat16', device='cpu')
     said = [line for line in ''.join(capsys.readouterr()).splitlines() if 'bfloat16' in line]
@@ -106,15 +80,9 @@ def test_elsewhere_it_stays_in_float32_and_says_so(detector, trained, path, monk
     assert np.array_equal(found.boxes, wanted.boxes) and np.array_equal(found.scores, wanted.scores)
 
 
-@pytest.mark.parametrize('flags, wanted', (
-    ('fpu avx2 avx512f avx512_bf16', True), ('amx_bf16 amx_tile', True), ('avx2 avx512f avx512_vnni', False)))
-def test_what_a_processor_says(flags, wanted, monkeypatch):
-    monkeypatch.setattr(machine, '_of_cpu', lambda name: flags)
-    assert machine.has_bfloat16('cpu') is wanted
-
-
 def test_models_are_copied_and_pickled(bfloat16):
-    model = untrained(TINY_SEG_CONFIG)
+    init_default_scope('mmseg')
+    model = MODELS.build(load_config(TINY_SEG_CONFIG, pretrained=False).model).eval()
     models.set_dtype(model, 'bfloat16')
     image = torch.randn(1, 3, 64, 64)
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):

@@ -5,6 +5,8 @@ import sys
 import cv2
 import numpy as np
 import pytest
+import torch
+from mmseg.structures import SegDataSample
 from PIL import Image
 
 import xcit_dense
@@ -13,11 +15,11 @@ from helpers.paths import TINY_CONFIG
 from helpers.tools import run_tool
 from xcit_dense import runtime
 from xcit_dense.errors import CheckpointError, ConfigError, SetupError
+from xcit_dense.predict.models import ExportedModel
 from xcit_dense.weights import read_checkpoint
 
 pytest.importorskip('onnxruntime')
 DETS = np.array([[0.25, 0.5, 0.75, 1, 0.9], [0, 0, 0.5, 0.5, 0.4], [0, 0, 1, 1, 0.1], [0, 0, 0, 0, 0]], np.float32)
-RUNTIMES = pytest.mark.parametrize('runtime', ('onnxruntime', 'openvino'))
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ def labels_in(out):
     return cv2.imread(str(out / 'labels/5.png'), cv2.IMREAD_UNCHANGED)
 
 
-@RUNTIMES
+@pytest.mark.parametrize('runtime', ('onnxruntime', 'openvino'))
 def test_a_detector(runtime, detector, image, tmp_path):
     pytest.importorskip(runtime)
     done = run_tool('predict.py', detector, image.parent, '--out', tmp_path / 'out', '--runtime', runtime)
@@ -60,20 +62,14 @@ def test_a_detector(runtime, detector, image, tmp_path):
         image_ids='the numbers in the file names')
 
 
-def test_a_detector_without_masks_and_objects(image, tmp_path):
-    for num, names in ((0, ()), (1, ('red', ))):
-        path = write_detector(tmp_path / 'M.ONNX', DETS[:1], np.array([0]), num=num)
-        found = xcit_dense.load(path)(image)
-        assert found.names == names and found.masks is None and found.draw().shape == (40, 60, 3)
-        assert found.to_supervision().mask is None
-
-
-@RUNTIMES
-def test_a_segmentor(runtime, segmentor, image, tmp_path):
-    pytest.importorskip(runtime)
-    run_tool('predict.py', segmentor, image.parent, '--out', tmp_path / 'out', '--runtime', runtime)
+def test_a_segmentor(segmentor, image, tmp_path):
+    run_tool('predict.py', segmentor, image.parent, '--out', tmp_path / 'out')
     labels = labels_in(tmp_path / 'out')
     assert labels.shape == (40, 60) and (labels[:, :25] == 3).all() and (labels[:, 35:] == 1).all()
+    floats = torch.tensor([[[0., 0]], [[10.6, -5]], [[10.4, 3]]])  # of a pipeline of float32, BGR
+    sample = SegDataSample(metainfo=dict(ori_shape=(1, 2)))
+    found, = ExportedModel(segmentor).test_step(dict(inputs=[floats], data_samples=[sample]))
+    assert found.pred_sem_seg.data.tolist() == [[[1, 0]]]
 
 
 def test_from_python(detector, segmentor, image):
@@ -89,13 +85,20 @@ def test_from_python(detector, segmentor, image):
     assert (drawn[:, :25].argmax(-1) == 2).all() and (drawn[:, 35:].argmax(-1) == 0).all()
     assert found.labels.dtype == np.int64 and found.scores.shape == (40, 60) and found.scores.max() > 0.5
     assert model(image, scores=False).scores is None
+    assert model._predictor.read(image).data['inputs'].shape == (3, 20, 30)
 
 
-def test_marks_of_cameras_are_followed_as_the_file_says(image, photograph, tmp_path):
+def test_what_a_file_says_is_followed(image, photograph, tmp_path):
+    """Whether marks of cameras turn images, and whether there are masks and objects."""
     turned = photograph(tmp_path / '6.jpg', np.asarray(Image.open(image)))
     for turns, shape in ((True, (60, 40)), (False, (40, 60))):
         model = xcit_dense.load(write_segmentor(tmp_path / 'm.onnx', turns=turns))
         assert model(turned).labels.shape == shape
+    for num, names in ((0, ()), (1, ('red', ))):
+        path = write_detector(tmp_path / 'M.ONNX', DETS[:1], np.array([0]), num=num)
+        found = xcit_dense.load(path)(image)
+        assert found.names == names and found.masks is None and found.draw().shape == (40, 60, 3)
+        assert found.to_supervision().mask is None
 
 
 def test_tiles(detector, image, tmp_path):
@@ -120,19 +123,16 @@ def test_files_that_cannot_be_run(image, tmp_path, call_tool):
     assert not (tmp_path / 'out').exists()
 
 
-def test_a_runtime_that_is_missing(detector, monkeypatch):
-    monkeypatch.setattr(runtime, 'openvino_core', runtime.openvino_core.__wrapped__)  # as if it had never been there
-    monkeypatch.setitem(sys.modules, 'openvino', None)
-    with pytest.raises(SetupError, match='pip install openvino'):
-        xcit_dense.load(detector, runtime='openvino')
-
-
-def test_options_that_are_of_checkpoints(detector):
+def test_options_that_are_of_checkpoints_and_a_runtime_that_is_missing(detector, monkeypatch):
     for options in (dict(dtype='bfloat16'), dict(device='cpu'), dict(cfg_options=dict(a=1))):
         with pytest.raises(ConfigError, match='only threshold and runtime'):
             xcit_dense.load(detector, **options)
     with pytest.raises(ConfigError, match='exported file.*load'):
         xcit_dense.load(TINY_CONFIG, detector)
+    monkeypatch.setattr(runtime, 'openvino_core', runtime.openvino_core.__wrapped__)  # as if it had never been there
+    monkeypatch.setitem(sys.modules, 'openvino', None)
+    with pytest.raises(SetupError, match='pip install openvino'):
+        xcit_dense.load(detector, runtime='openvino')
 
 
 def test_where_weights_are_wanted(detector, image, tmp_path, call_tool):

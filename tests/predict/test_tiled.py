@@ -1,4 +1,5 @@
-"""Pictures predicted in tiles: by a detector that finds all that it sees, and by trained models through the tool."""
+"""Tiles: how an image is cut into them, labels from their scores, and pictures predicted in them: by a detector that
+finds all that it sees, and by trained models through the tool."""
 import json
 import sys
 from types import SimpleNamespace
@@ -23,10 +24,110 @@ from xcit_dense.predict.drawing import Drawing
 from xcit_dense.predict.merging import find_in_tiles
 from xcit_dense.predict.predictor import SegmentationPredictor
 from xcit_dense.predict.reading import BigFile, BigImage, ImageReader, ReadImage
-from xcit_dense.predict.tiles import Tiling
+from xcit_dense.predict.tiles import Span, Tiling, blend, tiling_of
 
 pytestmark = pytest.mark.filterwarnings('ignore')
+SIZE = 50, 70
 COLOURS = ((250, 40, 40), (40, 250, 40), (40, 40, 250))
+
+
+@pytest.mark.parametrize('tile, overlap', ((1024, 0.2), (100, 0), (7, 0.5), (10, 0.99), (1, 0), (3, 0.9), (64, 0.75)))
+def test_tiles_cover_an_image_evenly_with_the_overlap_asked(tile, overlap):
+    for length in (*range(tile + 1, tile + 40), 10 * tile + 3):
+        spans = Tiling(tile, overlap).spans(length)
+        assert spans[0].start == 0 and spans[-1].end == length and {end - start for start, end in spans} == {tile}
+        steps = np.diff([span.start for span in spans])
+        assert steps.min() >= 1 and steps.max() - steps.min() <= 1
+        assert tile - steps.max() >= min(int(tile * overlap), tile - 1)
+        if len(spans) > 2:  # one fewer would not do
+            assert (len(spans) - 2) * max(int(tile * (1 - overlap) + 1e-9), 1) < length - tile
+
+
+def test_a_narrow_image_has_tiles_of_its_width_and_the_default_overlap_is_a_fifth():
+    assert Tiling(10, 0).tiles(8, 20) == [(0, 0, (0, 8), (0, 10)), (0, 1, (0, 8), (10, 20))]
+    assert Tiling(10).spans(10) == [Span(0, 10)] and Tiling(10).fits(10, 10)
+    assert not Tiling(10).fits(10, 11) and not Tiling(10).fits(11, 10)
+    assert tiling_of(None, None) is None and tiling_of(64, None) == Tiling(64, 0.2) and tiling_of(64, 0).overlap == 0
+
+
+@pytest.mark.parametrize('tile, overlap, words', (
+    (0, None, '--tile.*0.*1024'), (64.5, None, '--tile.*64.5'), ('64', None, "--tile.*'64'"),
+    (64, 1, '--overlap.*1.*0.2'), (64, -0.1, '--overlap.*-0.1'), (64, float('nan'), '--overlap.*nan'),
+    (None, 0., '--overlap.*0.*--tile')))
+def test_tiles_that_cannot_be(tile, overlap, words):
+    with pytest.raises(ConfigError, match=words):
+        tiling_of(tile, overlap)
+
+
+def sample_of(logits, keeps_scores=True):
+    found = SegDataSample(pred_sem_seg=PixelData(data=logits.argmax(0, keepdim=True)))
+    if keeps_scores:
+        found.seg_logits = PixelData(data=logits)
+    return found
+
+
+def blended(scores_of, tiling, **options):
+    """Labels and scores of an image; each pixel is given once."""
+    tiles = tiling.tiles(*SIZE)
+    labels, scores, count = np.full(SIZE, -1), None, np.zeros(SIZE, int)
+    for place, outputs, means in blend(map(scores_of, tiles), tiles, **options):
+        labels[place] = outputs
+        count[place] += 1
+        if means is not None:
+            scores = torch.zeros(len(means), *SIZE) if scores is None else scores
+            scores[(slice(None), *place)] = means
+    assert (count == 1).all()
+    return labels, scores
+
+
+def part(array, tile):
+    return array[..., slice(*tile.y), slice(*tile.x)].clone()
+
+
+@pytest.mark.parametrize('keeps_scores', (True, False))
+@pytest.mark.parametrize('tile, overlap', ((20, 0), (20, 0.6), (16, 0.8), (64, 0.2)))
+def test_a_model_that_looks_at_single_pixels_has_the_labels_of_the_whole(tile, overlap, keeps_scores):
+    whole = torch.randn(20, *SIZE)
+    labels, scores = blended(lambda one: sample_of(part(whole, one), keeps_scores), Tiling(tile, overlap), scores=True)
+    assert np.array_equal(labels, whole.argmax(0).numpy())
+    assert torch.allclose(scores, whole, atol=1e-5) if keeps_scores else scores is None
+
+
+@pytest.mark.parametrize('overlap', (0.2, 0.5, 0.8))
+def test_blended_scores_have_no_seams(overlap):
+    tiling, values = Tiling(20, overlap), np.random.default_rng(0).random(10**4)
+    _, scores = blended(lambda tile: sample_of(torch.full((2, 20, 20), values[tile.row * 100 + tile.column])), tiling,
+                        scores=True)
+    for axis, length in ((1, 50), (2, 70)):
+        first, second, *_ = tiling.spans(length)
+        shared = min(first.end - second.start, 10)
+        assert np.abs(np.diff(scores.numpy(), axis=axis)).max() < 2 / shared
+
+
+def test_a_tile_counts_less_towards_its_border():
+    logits = torch.zeros(2, 20, 20)
+    logits[0, 3:-3, 3:-3] = 1
+    logits[1] = 1 - logits[0]  # wrong at the border
+    labels, _ = blended(lambda tile: sample_of(logits.clone()), Tiling(20, 0.5))
+    assert (labels[3:-3, 3:-3] == 0).all()
+
+
+def test_without_scores_a_pixel_has_the_label_of_the_nearer_tile():
+    tiles = Tiling(20, 0.5).tiles(*SIZE)
+    labels, _ = blended(lambda tile: sample_of(torch.eye(len(tiles))[tiles.index(tile)][:, None, None].repeat(
+        1, 20, 20), False), Tiling(20, 0.5))
+    for y, x in np.ndindex(*SIZE):
+        near = min(tiles, key=lambda tile: (abs((tile.y.start + tile.y.end) / 2 - y - 0.5)
+                                            + abs((tile.x.start + tile.x.end) / 2 - x - 0.5)))
+        assert tiles[labels[y, x]] == near
+
+
+@pytest.mark.parametrize('threshold', (0.3, 0.6))
+def test_a_single_output_is_a_probability(threshold):
+    whole = torch.rand(1, *SIZE)
+    labels, _ = blended(lambda tile: sample_of(part(whole, tile)), Tiling(20, 0.3), threshold=threshold)
+    near = (whole[0] - threshold).abs() < 1e-6
+    assert np.array_equal(labels[~near], (whole[0] > threshold).long().numpy()[~near])
 
 
 def picture():
@@ -60,7 +161,6 @@ def found_in(picture):
 
 
 def find(image: ReadImage):
-    """In place of a predictor."""
     assert image.data['inputs'].shape[1:] == image.picture.shape[:2]
     return found_in(image.picture)
 
@@ -69,17 +169,14 @@ def picture_of(big, longest=None):
     return big.shown(found_in(np.zeros((1, 1, 3), np.uint8)), longest)[0]
 
 
-def reader_of(**options):
+@pytest.fixture
+def reader(request):
     init_default_scope('mmdet')
+    options = getattr(request, 'param', {})
     return ImageReader(dict(pipeline=[dict(type='LoadImageFromFile', **options), dict(type='PackDetInputs')]))
 
 
-@pytest.fixture
-def reader():
-    return reader_of()
-
-
-@pytest.mark.parametrize('tile, overlap', ((100, 0.2), (64, 0.3), (200, 0.1), (40, 0.2)))
+@pytest.mark.parametrize('tile, overlap', ((64, 0.3), (200, 0.1), (40, 0.2)))
 def test_objects_at_the_borders_of_tiles_are_found_once(tile, overlap, reader):
     image, count = picture()
     finds = find_in_tiles(find, reader.read(image, Tiling(tile, overlap))).pred_instances
@@ -97,7 +194,7 @@ def test_tiles_are_cut_from_the_picture_as_its_loader_gives_it(reader):
     image, _ = picture()
     whole = reader.read(image)
     big = reader.read(image, Tiling(100))
-    assert big.margin == 2
+    assert big.margin == 2 and reader.read(image, Tiling(320)).margin == 3
     assert isinstance(big, BigImage) and (picture_of(big) == image).all()
     assert picture_of(big, 165).shape == (130, 165, 3)
     for tile, part in big.read():
@@ -114,10 +211,8 @@ def image():
     return cv2.resize(noise.integers(0, 255, (23, 31, 3), np.uint8), (311, 233), interpolation=cv2.INTER_CUBIC)
 
 
-@pytest.mark.parametrize('grey', (False, True))
-@pytest.mark.parametrize('suffix', ('jpg', 'png', 'tif'))
+@pytest.mark.parametrize('suffix, grey', (('jpg', False), ('png', True), ('tif', False)))
 def test_strips_are_the_pixels_of_the_loader(suffix, grey, image, reader, tmp_path):
-    """Read as often as wanted."""
     pytest.importorskip('pyvips')
     path = tmp_path / f'a.{suffix}'
     cv2.imwrite(str(path), image[..., 0] if grey else image)
@@ -132,19 +227,19 @@ def test_strips_are_the_pixels_of_the_loader(suffix, grey, image, reader, tmp_pa
     assert abs(picture_of(big, 100).mean() - whole.mean()) < 2
 
 
-@pytest.mark.parametrize('suffix', ('jpg', 'png'))
-def test_a_file_that_breaks_off_is_named(suffix, image, reader, tmp_path):
-    """OpenCV does not read it either."""
+def test_a_file_that_breaks_off_is_named(image, reader, tmp_path):
     pytest.importorskip('pyvips')
-    path = tmp_path / f'a.{suffix}'
-    cv2.imwrite(str(path), image)
-    path.write_bytes(path.read_bytes()[:path.stat().st_size // 2])
-    with pytest.raises(DataError, match=f'a.{suffix} cannot be read'):
-        list(reader.read(path, Tiling(64, 0.3)).read())
+    for suffix in ('jpg', 'png'):
+        data = cv2.imencode(f'.{suffix}', image)[1].tobytes()
+        (tmp_path / f'a.{suffix}').write_bytes(data[:len(data) // 2])
+        with pytest.raises(DataError, match=f'a.{suffix} cannot be read'):
+            list(reader.read(tmp_path / f'a.{suffix}', Tiling(64, 0.3)).read())
 
 
-@pytest.mark.parametrize('kind', ('turned', 'alpha', '16 bits', 'other loader', 'array', 'no pyvips'))
-def test_what_strips_would_not_show_alike_is_read_whole(kind, image, photograph, tmp_path, monkeypatch):
+@pytest.mark.parametrize('kind, reader', (
+    ('turned', {}), ('alpha', {}), ('16 bits', {}), ('array', {}), ('no pyvips', {}),
+    ('other loader', dict(color_type='grayscale'))), indirect=['reader'])
+def test_what_strips_would_not_show_alike_is_read_whole(kind, reader, image, photograph, tmp_path, monkeypatch):
     path = photograph(tmp_path / 'a.jpg', image)
     if kind != 'turned':
         path = tmp_path / 'a.png'
@@ -152,20 +247,11 @@ def test_what_strips_would_not_show_alike_is_read_whole(kind, image, photograph,
                                 '16 bits': image.astype(np.uint16) * 256}.get(kind, image))
     if kind == 'no pyvips':
         monkeypatch.setitem(sys.modules, 'pyvips', None)
-    options = dict(color_type='grayscale') if kind == 'other loader' else {}
-    big = reader_of(**options).read(image if kind == 'array' else path, Tiling(64, 0.3))
+    big = reader.read(image if kind == 'array' else path, Tiling(64, 0.3))
     assert type(big) is BigImage
     tile, part = next(iter(big.read()))
     assert (part.picture == picture_of(big)[slice(*tile.y), slice(*tile.x)]).all()
     assert (big.size[0] > big.size[1]) == (kind == 'turned')
-
-
-def test_an_image_that_is_not_larger_than_a_tile_is_predicted_as_ever(detector, segmentor, path):
-    size = max(cv2.imread(str(path)).shape)
-    whole, found = detector(path), detector([path], tile=size)[0]
-    for name in ('boxes', 'scores', 'labels', 'masks'):
-        assert np.array_equal(getattr(whole, name), getattr(found, name)) and len(found)
-    assert np.array_equal(segmentor(path).scores, segmentor(path, tile=size, overlap=0.5).scores)
 
 
 class Numbered(SegmentationPredictor):
@@ -181,8 +267,7 @@ class Numbered(SegmentationPredictor):
 
 
 @pytest.mark.parametrize('numbers, outputs, kind', (
-    (range(255), 255, np.uint8), (range(1, 256), 3, np.uint16), (range(1, 281), 300, np.uint16),
-    (range(255), 256, np.uint16)))
+    (range(255), 255, np.uint8), (range(1, 256), 3, np.uint16), (range(1, 281), 300, np.uint16)))
 def test_label_maps_have_as_many_bits_as_all_classes_need(numbers, outputs, kind, reader, tmp_path):
     """Not only those of one image: maps of 8 bits have no class 255, and those of one data set are of one type."""
     image, columns = np.zeros((530, 300, 3), np.uint8), np.arange(300)
@@ -198,9 +283,24 @@ def test_label_maps_have_as_many_bits_as_all_classes_need(numbers, outputs, kind
     assert predictor.count == 2
 
 
-def test_tiles_smaller_than_the_model_takes(detector, path, trained, tmp_path, call_tool):
-    with pytest.raises(ConfigError, match='--tile'):
-        detector(path, tile=0)
+def test_the_threshold_of_a_model_with_one_output_counts_in_tiles_too(reader):
+    predictor = Numbered((0, 1), 2, reader)
+    predictor.model = SimpleNamespace(decode_head=SimpleNamespace(threshold=0.7))
+    predictor.samples = lambda images: [SegDataSample(seg_logits=PixelData(
+        data=torch.from_numpy(images[0].picture[None, ..., 0] / 255)))]
+    image = np.arange(0, 240, 2, np.uint8)[:, None, None].repeat(90, 1).repeat(3, 2)
+    shares = image[..., 0] / 255
+    for scores in (False, True):
+        found = predictor(reader.read(image, Tiling(50)), scores=scores)
+        assert (found.pred_sem_seg.data[0] == (shares > 0.7)).all() and ('label_scores' in found) == scores
+    assert np.allclose(found.label_scores.data[0], np.where(shares > 0.7, shares, 1 - shares), atol=1e-6)
+
+
+def test_tiles_smaller_than_the_model_takes(detector, segmentor, path, trained, tmp_path, call_tool):
+    size = max(cv2.imread(str(path)).shape)
+    whole, found = detector(path), detector([path], tile=size)[0]
+    assert all(np.array_equal(getattr(whole, name), getattr(found, name)) for name in ('boxes', 'scores', 'masks'))
+    assert np.array_equal(segmentor(path).scores, segmentor(path, tile=size, overlap=0.5).scores)
     with pytest.raises(ConfigError, match='batch_size'):
         detector([path, path], tile=40, batch_size=2)
     code, message = call_tool('predict.py', TINY_CONFIG, trained[0], path, '--out', tmp_path / 'o', '--tile', '0')
@@ -229,6 +329,9 @@ def test_a_large_picture_is_drawn_smaller_with_all_objects(visualizer, reader, t
     assert (cv2.imread(str(tmp_path / 'drawn.png'))[..., ::-1] == drawn).all() and (drawn != small).any()
     if visualizer:
         return
+    labels = np.arange(260)[:, None] * 200 + np.arange(330)
+    labels = big.shown(SegDataSample(pred_sem_seg=PixelData(data=labels[None].astype(np.uint16))), 3)[1]
+    assert labels.pred_sem_seg.data.tolist() == [[[13055, 13165, 13275], [39055, 39165, 39275]]]
     masks = [mask() for mask in shown.pred_instances.masks]
     for whole, box, mask, cut in zip(sample.pred_instances.bboxes, shown.pred_instances.bboxes, masks,
                                      sample.pred_instances.masks, strict=True):
@@ -237,14 +340,6 @@ def test_a_large_picture_is_drawn_smaller_with_all_objects(visualizer, reader, t
         assert np.abs(box - np.array([xs.min(), ys.min(), xs.max() + 1, ys.max() + 1])).max() <= 1
     shown = shown.pred_instances
     assert (drawn == draw_once(small, shown.bboxes, shown.labels, names, COLOURS, masks, shown.scores)).all()
-
-
-def test_labels_of_a_large_picture_are_drawn_smaller(reader):
-    labels = np.arange(60)[:, None] * 200 + np.arange(120)
-    big = reader.read(np.zeros((60, 120, 3), np.uint8), Tiling(50))
-    sample = SegDataSample(pred_sem_seg=PixelData(data=labels[None].astype(np.uint16)))
-    drawn = big.shown(sample, 4)[1].pred_sem_seg.data
-    assert drawn.tolist() == [[[3015, 3045, 3075, 3105], [9015, 9045, 9075, 9105]]]
 
 
 @pytest.mark.slow
@@ -256,8 +351,7 @@ def test_a_large_picture_in_tiles_takes_so_much_memory(kind, limit, trained, tra
     config, work_dir = (TINY_CONFIG, trained[0]) if kind == 'detector' else (TINY_SEG_CONFIG, trained_segmentor[0])
     options = ['--cfg-options', 'model.test_cfg.rcnn.score_thr=0'] if kind == 'detector' else []
     peak = peak_of_tool('predict', config, work_dir, 'a.jpg', '--out', 'out', '--tile', '1024', *options, cwd=tmp_path)
-    print(f'{kind}: {peak:.2f} GiB')
-    assert peak < limit
+    assert peak < limit, f'{peak:.2f} GiB'
     assert cv2.imread(str(tmp_path / 'out/a.jpg')).shape == (2048, 2048, 3)
     if kind == 'detector':
         records = json.loads((tmp_path / 'out/results.json').read_text())
