@@ -16,12 +16,12 @@ from xcit_dense.export.boxes import TRANSLATIONS
 from xcit_dense.export.detector import DetectorGraph
 
 #: The heads of the configs, made smaller.
-KINDS = ('maskrcnn', 'fasterrcnn', 'cascade', 'cascade_boxes', 'retinanet')
+KINDS = ('maskrcnn', 'fasterrcnn', 'cascade', 'retinanet', 'atss')
 CONFIGS = dict(
     small='maskrcnn_xcit_n12_p16_small',
     maskrcnn='maskrcnn_xcit_n12_p16_small', fasterrcnn='fasterrcnn_xcit_n12_p16_small',
-    cascade='cascade_maskrcnn_xcit_s12_p16_coco', cascade_boxes='cascade_maskrcnn_xcit_s12_p16_coco',
-    retinanet='retinanet_xcit_s12_p16_coco')
+    cascade='cascade_maskrcnn_xcit_s12_p16_coco', retinanet='retinanet_xcit_s12_p16_coco',
+    atss='atss_xcit_s12_p16_coco')
 BLANK = np.full((1, 96, 128, 3), 120, np.uint8)
 
 
@@ -33,12 +33,11 @@ def config_of(kind, **changes):
     model.backbone.update(arch=dict(embed_dims=32, depth=4, num_heads=4, patch_size=16),
                           out_indices=(0, 1, 2, 3)[-levels:], init_cfg=None)
     model.neck.update(in_channels=[32] * levels, out_channels=32)
-    small = dict(in_channels=32, feat_channels=32)
-    if kind == 'retinanet':
-        model.bbox_head.update(small, num_classes=7, stacked_convs=1)
+    if kind in ('retinanet', 'atss'):
+        model.bbox_head.update(in_channels=32, feat_channels=64, num_classes=7, stacked_convs=1)
         model.test_cfg.update(nms_pre=200)
     else:
-        model.rpn_head.update(small)
+        model.rpn_head.update(in_channels=32, feat_channels=32)
         model.test_cfg.rpn.update(nms_pre=200, max_per_img=60)
         heads = model.roi_head.bbox_head
         for head in heads if isinstance(heads, list) else [heads]:
@@ -53,8 +52,6 @@ def config_of(kind, **changes):
         model.neck.update(in_channels=[32] * 2, num_outs=3)
         model.rpn_head.anchor_generator.update(strides=[8, 16, 32], scales=[4])
         model.roi_head.bbox_roi_extractor.featmap_strides = model.roi_head.mask_roi_extractor.featmap_strides = [8, 16]
-    if kind == 'cascade_boxes':
-        model.roi_head.update(mask_roi_extractor=None, mask_head=None)
     cfg.merge_from_dict(changes)
     return cfg
 

@@ -1,15 +1,20 @@
 """Parts of exported detectors against those of mmdet and mmcv, to the bit."""
 import pytest
 import torch
+import torch.nn.functional as F
+from export.exported import export
 from export.exported_detectors import build, config_of
 from mmcv.ops import batched_nms
+from torch.export import Dim
 
 from xcit_dense.errors import ConfigError
+from xcit_dense.export import boxes as ops
+from xcit_dense.export import segmentor
 from xcit_dense.export.boxes import ANY, MISSING, Align, decode, suppress, suppress_groups, top
 from xcit_dense.export.detector import check_detector
 
 
-@pytest.fixture(scope='module')
+@pytest.fixture
 def model():
     return build(config_of('maskrcnn'))
 
@@ -21,6 +26,7 @@ def some_boxes(count, size=100):
 
 def test_decoding_with_deltas_that_are_too_large(model):
     coder, boxes, deltas = model.roi_head.bbox_head.bbox_coder, some_boxes(50), torch.randn(50, 4) * 20
+    coder.means = 0.3, -0.2, 0.1, 0.4
     wanted = coder.decode(boxes, deltas, max_shape=(90, 70))
     assert torch.equal(decode(coder, boxes, deltas, torch.tensor([70., 90., 70., 90.])), wanted)
 
@@ -47,12 +53,45 @@ def test_the_limit_takes_the_best_and_may_be_more_than_there_are():
 
 def test_rois_on_the_level_for_their_size(model):
     extractor = model.roi_head.bbox_roi_extractor
-    maps = [torch.rand(2, 32, 640 // stride, 640 // stride) for stride in extractor.featmap_strides]
+    for layer in extractor.roi_layers:
+        layer.output_size, layer.sampling_ratio, layer.aligned = (5, 7), 2, False
+    maps = [torch.rand(2, 32, 320 // stride, 640 // stride) for stride in extractor.featmap_strides]
     sides = torch.tensor([0., 10, 55.9, 56, 111.9, 112, 223.9, 224, 448, 600])
-    boxes = torch.stack([torch.zeros(10), torch.ones(10), sides, sides + 1], 1)
+    boxes = torch.stack([torch.zeros(10), torch.ones(10), sides * 2, sides / 2 + 1], 1)
     rois = torch.cat([torch.arange(2.).repeat_interleave(10)[:, None], boxes.repeat(2, 1)], 1)
     with torch.no_grad():
         assert torch.equal(Align(extractor)(maps, boxes.expand(2, -1, -1)), extractor(maps, rois))
+
+
+class Ops(torch.nn.Module):
+    """All operators of the package."""
+
+    def forward(self, image, rois, places, scores):
+        padded = ops.pad_to(image, 32, 3.)
+        maps = [padded, F.avg_pool2d(image, 3)]
+        larger = segmentor.size_of(image) * 2 + 1
+        return (padded, suppress(rois[None, :, 1:].expand(2, -1, -1), scores, 0.4, 0.2, 5),
+                ops.align_rois(maps, rois, places, [1., 3.], [4, 3], 2, True),
+                ops.align_rois(maps, rois, places, [1., 3.], [2, 5], 0, False),
+                segmentor.resize(image, larger, True), segmentor.resize(image, larger, False))
+
+
+def test_operators_do_the_same_in_a_file(tmp_path):
+    """For any size and number of boxes."""
+    def some(height, width, count):
+        rois = torch.cat([torch.randint(2, (count, 1)).float(), some_boxes(count, min(height, width))], 1)
+        return dict(image=torch.randn(2, 4, height, width), rois=rois, places=torch.randint(2, (count, )),
+                    scores=torch.rand(2, count))
+
+    free, names = Dim.DYNAMIC, ('padded', 'kept', 'aligned', 'cut', 'corners', 'centres')
+    shapes = {2: free, 3: free}, {0: free}, {0: free}, {1: free}
+    run = export(Ops().eval(), tmp_path / 'ops.onnx', some(40, 50, 30), shapes, names,
+                 ops.TRANSLATIONS | segmentor.TRANSLATIONS)
+    for shape in ((40, 50, 30), (33, 64, 7), (71, 19, 80)):
+        given = some(*shape)
+        got = run(**{name: value.numpy() for name, value in given.items()})
+        for (name, value), wanted in zip(got.items(), Ops()(*given.values()), strict=True):
+            torch.testing.assert_close(torch.from_numpy(value), wanted, rtol=1e-4, atol=1e-4, msg=name)
 
 
 REJECTED = {

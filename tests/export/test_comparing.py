@@ -22,18 +22,24 @@ DETS = np.array([[0.25, 0.5, 0.75, 1, 0.9], [0, 0, 1, 1, 0.1]], np.float32)
 CONFIGS = dict(detection=TINY_CONFIG, segmentation=TINY_SEG_CONFIG)
 
 
-@pytest.fixture(params=CONFIGS)
-def pair(request, trained, trained_segmentor, exported, exported_segmentor):
-    """A task, the work dir of its training, and the file that was exported from it."""
-    if request.param == 'detection':
-        return 'detection', trained[0], exported
-    return 'segmentation', trained_segmentor[0], exported_segmentor
+def pairs(detection, segmentation):
+    """Parametrise a test with a runtime for each task. That of detectors is slow: their export takes half a minute."""
+    return pytest.mark.parametrize('task, runtime', (
+        pytest.param('detection', detection, marks=pytest.mark.slow), ('segmentation', segmentation)))
 
 
-@pytest.mark.parametrize('runtime', ('onnxruntime', pytest.param('openvino', marks=pytest.mark.slow)))
-def test_a_file_writes_what_its_checkpoint_does(runtime, pair, demo_data, tmp_path):
+@pytest.fixture
+def pair(request, task, runtime):
+    """The work dir of a training, and the file that was exported from it."""
     pytest.importorskip(runtime)
-    task, work_dir, file = pair
+    names = ('trained', 'exported') if task == 'detection' else ('trained_segmentor', 'exported_segmentor')
+    (work_dir, _), file = map(request.getfixturevalue, names)
+    return work_dir, file
+
+
+@pairs('openvino', 'onnxruntime')
+def test_a_file_writes_what_its_checkpoint_does(task, runtime, pair, demo_data, tmp_path):
+    work_dir, file = pair
     images = demo_data / 'val2017'
     run_tool('predict.py', CONFIGS[task], work_dir, images, '--out', tmp_path / 'a')
     run_tool('predict.py', file, images, '--out', tmp_path / 'b', '--runtime', runtime)
@@ -63,15 +69,13 @@ def test_a_file_writes_what_its_checkpoint_does(runtime, pair, demo_data, tmp_pa
         assert (masks[0] != masks[1]).mean() < 1e-3
 
 
-@pytest.mark.parametrize('runtime', ('onnxruntime', 'openvino'))
-def test_the_tables_are_the_same(runtime, pair, demo_data, tmp_path):
+@pairs('onnxruntime', 'openvino')
+def test_the_tables_are_the_same(task, runtime, pair, demo_data, tmp_path):
     """And there are pictures."""
-    pytest.importorskip(runtime)
-    task, *sources = pair
     words = 'Average' if task == 'detection' else 'mIoU: +[0-9.]+'
     said = [run_tool('test.py', CONFIGS[task], source, '--data-root', demo_data, '--work-dir', tmp_path / 'run',
                      '--show-dir', tmp_path / 'pictures', *more).stdout
-            for source, more in zip(sources, ((), ('--runtime', runtime)), strict=True)]
+            for source, more in zip(pair, ((), ('--runtime', runtime)), strict=True)]
     tables = [re.findall(rf'.*{words}.*', re.sub(r'\S*time: \S+|^.* - ', '', text, flags=re.M)) for text in said]
     assert tables[0] == tables[1] and tables[0]
     assert len(list((tmp_path / 'pictures').glob('*.jpg'))) == 3

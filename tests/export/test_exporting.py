@@ -16,14 +16,16 @@ from export.exported_detectors import build, config_of
 from mmengine.config import Config
 
 import xcit_dense
-from helpers.models import randomise
-from helpers.paths import TINY_SEG_CONFIG
+from helpers.models import randomise, relative_error
+from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
+from xcit_dense import XCiT
+from xcit_dense.config.loading import load_config
 from xcit_dense.errors import CheckpointError, ConfigError, ExportError, OutputError, SetupError
 from xcit_dense.export import exporting, finishing
-from xcit_dense.export.exporting import metadata_of
-from xcit_dense.predict.classes import Classes
+from xcit_dense.export.exporting import graph_of, metadata_of, trace
 from xcit_dense.predict.models import open_exported, resize_rule
+from xcit_dense.predict.predictor import build_predictor
 from xcit_dense.weights import best_checkpoint
 
 onnx = pytest.importorskip('onnx')
@@ -41,64 +43,75 @@ def test_a_segmentor_takes_any_size_and_the_size_of_the_labels(exported_segmento
     assert labels.shape == scores.shape == (3, 75, 53) and labels.dtype == np.uint8
     larger = session.run(['labels'], dict(image=image, size=np.array([150, 101])))[0]
     assert larger.shape == (3, 150, 101)
+    assert not list(exported_segmentor.parent.glob('*.data'))  # one file, weights inside
 
 
-def test_a_detector_says_what_it_is(exported, trained):
-    found = metadata_in(exported)
-    checkpoint = best_checkpoint(trained[0])
-    assert found['task'] == 'detection' and found['config'] == 'maskrcnn_xcit_tiny'
-    assert json.loads(found['classes']) == ['disc', 'square', 'triangle', 'star', 'cross']
-    assert len(json.loads(found['palette'])) == 5 and json.loads(found['numbers']) == [1, 2, 3, 4, 5]
-    assert np.allclose(json.loads(found['mean']), [123.675, 116.28, 103.53])
-    assert json.loads(found['resize']) == dict(rule='keep_ratio', scale=[96, 96])
-    assert json.loads(found['pad_divisor']) == 32 and json.loads(found['mask_threshold']) == 0.5
-    assert json.loads(found['checkpoint']) == checkpoint.name
-    assert found['checkpoint_sha256'] == hashlib.sha256(checkpoint.read_bytes()).hexdigest()
-    assert json.loads(found['versions'])['onnx'] == onnx.__version__
-    assert not list(exported.parent.glob('*.data'))  # one file, weights inside
+def test_a_detector_says_what_it_is(trained):
+    cfg, checkpoint = load_config(TINY_CONFIG, pretrained=False), best_checkpoint(trained[0])
+    predictor = build_predictor(cfg, checkpoint, device='cpu', fuse=False)
+    found = metadata_of(predictor, cfg, 'detection', 'maskrcnn_xcit_tiny', checkpoint)
+    texts = {name: found.pop(name) for name in ('task', 'config', 'xcit_dense', 'checkpoint_sha256')}
+    assert texts == dict(task='detection', config='maskrcnn_xcit_tiny', xcit_dense='1',
+                         checkpoint_sha256=hashlib.sha256(checkpoint.read_bytes()).hexdigest())
+    found = {name: json.loads(value) for name, value in found.items()}
+    assert found['classes'] == ['disc', 'square', 'triangle', 'star', 'cross'] and found['numbers'] == [1, 2, 3, 4, 5]
+    assert len(found['palette']) == 5 and found['versions']['onnx'] == onnx.__version__
+    for name, value in dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375]).items():
+        assert np.allclose(found[name], value)
+    assert found['resize'] == dict(rule='keep_ratio', scale=[96, 96]) and found['turns'] is True
+    assert (found['pad_divisor'], found['mask_threshold'], found['checkpoint']) == (32, 0.5, checkpoint.name)
+    assert found['words']['model'] == 'MaskRCNN'
+    for kind in ('fasterrcnn', 'retinanet'):  # which have no masks
+        predictor.model = build(config_of(kind))
+        assert json.loads(metadata_of(predictor, cfg, 'detection', kind, checkpoint)['mask_threshold']) is None
 
 
-@pytest.mark.parametrize('kind', ('fasterrcnn', 'retinanet'))
-def test_models_without_masks_have_no_threshold_of_masks(kind, tmp_path):
-    (tmp_path / 'model.pth').touch()
-    cfg = config_of(kind)
-    predictor = SimpleNamespace(model=build(cfg), classes=Classes(('a', ), (1, ), 'x', 'y'), palette=[(1, 2, 3)])
-    found = metadata_of(predictor, cfg, 'detection', kind, tmp_path / 'model.pth')
-    assert json.loads(found['mask_threshold']) is None
+def test_the_backbone_alone_gives_levels():
+    """For images with its own channels."""
+    backbone = XCiT(dict(embed_dims=32, depth=2, num_heads=4, out_indices=(0, 1)), out_strides=(8, 16), in_channels=5)
+    graph = graph_of(SimpleNamespace(backbone=randomise(backbone).eval()), 'backbone')
+    (example, free), = graph.inputs.values()
+    assert [*graph.inputs] == ['images'] and graph.outputs == ['level0', 'level1'] and not graph.translations
+    assert example.shape[:2] == (2, 5) and {*free} == {0, 2, 3}
+    images = torch.randn(1, 5, 97, 161)
+    for level, wanted in zip(graph(images), backbone(images), strict=True):
+        assert relative_error(level, wanted) < 1e-5
+    with pytest.raises(ConfigError, match='only export an XCiT, but model.backbone is a Linear'):
+        graph_of(SimpleNamespace(backbone=torch.nn.Linear(1, 1)), 'backbone')
 
 
-@pytest.fixture(scope='module')
-def small(tmp_path_factory):
-    """A config and weights of a detector of two blocks."""
-    folder, cfg = tmp_path_factory.mktemp('small'), config_of('small')
-    cfg.dump(folder / 'config.py')
-    meta = dict(dataset_meta=dict(classes=list('abcdefg')))
-    torch.save(dict(state_dict=randomise(build(cfg)).state_dict(), meta=meta), folder / 'weights.pth')
-    return folder / 'config.py', folder / 'weights.pth'
-
-
-@pytest.fixture(scope='module')
-def backbone(small, tmp_path_factory):
-    """What was made of the backbone alone, and what was said meanwhile."""
-    said, out = [], tmp_path_factory.mktemp('onnx') / 'backbone.onnx'
-    with warnings.catch_warnings():
-        warnings.simplefilter('default')
-        before = list(warnings.filters)
-        made = xcit_dense.export_model(*small, out, backbone=True, say=said.append)
-        assert warnings.filters == before and not logging.root.manager.disable
-    return made, said
-
-
-def test_the_backbone_alone_gives_levels(backbone):
-    made, said = backbone
+@pytest.mark.slow
+def test_a_backbone_becomes_a_file(tmp_path):
+    """Nothing of the log and the warnings of the process changes meanwhile."""
+    cfg, said = config_of('small'), []
+    cfg.dump(tmp_path / 'config.py')
+    torch.save(randomise(build(cfg)).state_dict(), tmp_path / 'weights.pth')
+    before = list(warnings.filters)
+    made = xcit_dense.export_model(tmp_path / 'config.py', tmp_path / 'weights.pth', tmp_path / 'backbone.onnx',
+                                   backbone=True, say=said.append)
+    assert warnings.filters == before and not logging.root.manager.disable
     assert made.size == made.path.stat().st_size and made.seconds > 0 and said
     assert metadata_in(made.path)['task'] == 'backbone'
     levels = onnxruntime.InferenceSession(made.path).run(None, dict(images=np.zeros((1, 3, 97, 161), np.float32)))
     assert [level.shape for level in levels] == [(1, 32, 14, 22), (1, 32, 7, 11)]
 
 
-def test_a_flipped_bit_of_a_file_is_found(backbone, tmp_path):
-    data = bytearray(backbone[0].path.read_bytes())
+def test_what_torch_cannot_trace_is_one_sentence():
+    class Graph(torch.nn.Module):
+        inputs, outputs, translations = dict(x=(torch.ones(3), {0: torch.export.Dim.DYNAMIC})), ['y'], {}
+
+        def forward(self, x):
+            raise ValueError('a layer of numbers.\nIn detail')
+
+    before = list(warnings.filters)
+    with pytest.raises(ExportError, match='torch cannot export this model: .*layer.*The usual reason') as caught:
+        trace(Graph())
+    assert '\n' not in str(caught.value)
+    assert warnings.filters == before and not logging.root.manager.disable
+
+
+def test_a_flipped_bit_of_a_file_is_found(exported_segmentor, tmp_path):
+    data = bytearray(exported_segmentor.read_bytes())
     data[len(data) // 2] ^= 1
     tmp_path.joinpath('model.onnx').write_bytes(data)
     with pytest.raises(CheckpointError, match=r'model.onnx is damaged .*checksum is wrong\)\. Copy it again'):
@@ -129,30 +142,31 @@ def test_resize_rules():
     assert rule_of([dict(type='mmdet.Resize', scale=64)]) == dict(rule='fixed', size=[64, 64])
 
 
-@pytest.mark.parametrize('options, error, word', (
-    (dict(scores=True), ConfigError, '--scores'), (dict(out='model.pt'), ConfigError, '.onnx'),
-    (dict(config='xcit_n12_p16_imagenet'), ConfigError, 'detectors and segmentors'),
-    (dict(out='taken.onnx'), OutputError, 'overwrite'), (dict(missing='onnxscript'), SetupError,
-                                                         'pip install onnxscript')))
-def test_what_cannot_be_is_told_before_the_work(options, error, word, small, tmp_path, monkeypatch):
+@pytest.mark.parametrize('config, options, error, word', (
+    (TINY_CONFIG, dict(scores=True), ConfigError, '--scores'), (TINY_CONFIG, dict(out='model.pt'), ConfigError, '.onnx'),
+    ('xcit_n12_p16_imagenet', {}, ConfigError, 'detectors and segmentors'),
+    (TINY_CONFIG, dict(out='taken.onnx'), OutputError, 'overwrite'),
+    (TINY_CONFIG, dict(missing='onnxscript'), SetupError, 'pip install onnxscript')))
+def test_what_cannot_be_is_told_before_the_work(config, options, error, word, tmp_path, monkeypatch):
     (tmp_path / 'taken.onnx').write_text('mine')
-    out, config = tmp_path / options.pop('out', 'model.onnx'), options.pop('config', small[0])
+    out = tmp_path / options.pop('out', 'model.onnx')
     if 'missing' in options:
         monkeypatch.setitem(sys.modules, options.pop('missing'), None)
     with pytest.raises(error, match=word):
-        xcit_dense.export_model(config, small[1], out, **options)
+        xcit_dense.export_model(config, tmp_path / 'gone.pth', out, **options)
     assert [path.read_text() for path in tmp_path.iterdir()] == ['mine']
 
 
 @pytest.mark.parametrize('cause, error, word', (
     ('wrong', ExportError, 'does not compute'), ('full', OutputError, 'cannot write'),
     ('closed', OutputError, 'cannot write'), ('stopped', KeyboardInterrupt, None)))
-def test_what_stops_an_export_leaves_nothing(cause, error, word, backbone, small, tmp_path, monkeypatch):
+def test_what_stops_an_export_leaves_nothing(cause, error, word, trained_segmentor, exported_segmentor, tmp_path,
+                                             monkeypatch):
     """A file that computes something else, a full disk, a folder that cannot be written to, and Ctrl-C."""
-    traced, limits = onnx.load(backbone[0].path), resource.getrlimit(resource.RLIMIT_FSIZE)
+    traced, limits = onnx.load(exported_segmentor), resource.getrlimit(resource.RLIMIT_FSIZE)
     if cause == 'wrong':
         weight = next(tensor for tensor in traced.graph.initializer if len(tensor.dims) == 4)
-        weight.CopyFrom(onnx.numpy_helper.from_array(1.01 * onnx.numpy_helper.to_array(weight), weight.name))
+        weight.CopyFrom(onnx.numpy_helper.from_array(-onnx.numpy_helper.to_array(weight), weight.name))
 
     def trace(graph):
         assert cause != 'closed'  # that is an error before the long work
@@ -170,7 +184,7 @@ def test_what_stops_an_export_leaves_nothing(cause, error, word, backbone, small
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
     try:
         with pytest.raises(error, match=word):
-            xcit_dense.export_model(*small, tmp_path / 'new/model.onnx', backbone=True)
+            xcit_dense.export_model(TINY_SEG_CONFIG, trained_segmentor[0], tmp_path / 'new/model.onnx', scores=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not list(tmp_path.iterdir())

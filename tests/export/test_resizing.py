@@ -21,10 +21,10 @@ class Pool(torch.nn.Module):
             return F.adaptive_avg_pool2d(x, self.size)
 
 
-@pytest.mark.parametrize('size', [1, 2, 3, 6, (4, 7), (None, 3), (5, None)], ids=str)
+@pytest.mark.parametrize('size', [1, 6, (4, 7), (None, 3), (5, None)], ids=str)
 def test_adaptive_pooling(size):
     traced = torch.export.export(Pool(size), (torch.randn(2, 3, 13, 17), ), dynamic_shapes=DYNAMIC).module()
-    for height, width in [(n, n) for n in range(2, 26)] + [(3, 40), (61, 7), (16, 32), (1, 1), (1, 5)]:
+    for height, width in [(n, 27 - n) for n in range(2, 26)] + [(3, 40), (61, 7), (16, 32), (1, 1), (1, 5)]:
         x = torch.randn(2, 3, height, width)
         wanted = F.adaptive_avg_pool2d(x, size)
         assert torch.allclose(Pool(size)(x), wanted, atol=1e-6), (height, width)
@@ -32,8 +32,7 @@ def test_adaptive_pooling(size):
             assert torch.allclose(traced(x), wanted, atol=1e-6), (height, width)
 
 
-@pytest.mark.parametrize('align_corners', [False, True])
-@pytest.mark.parametrize('size', [2, 4, 1.5, 3.25, 0.5, (9, 4)], ids=str)
+@pytest.mark.parametrize('size, align_corners', [(4, False), (3.25, True), (1.5, False), (0.5, True), ((9, 4), False)])
 def test_layers_that_enlarge(size, align_corners):
     option = dict(size=size) if isinstance(size, tuple) else dict(scale_factor=size)
     layer = Upsample(**option, mode='bilinear', align_corners=align_corners)
