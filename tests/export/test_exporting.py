@@ -124,26 +124,26 @@ def rule_of(steps, load='LoadImageFromFile', **options):
                                    default_scope='mmdet')))
 
 
-@pytest.mark.parametrize('steps, load, word', (
-    ([dict(type='CenterCrop', crop_size=32)], {}, 'CenterCrop'),
-    ([dict(type='Resize', scale=(8, 8)), dict(type='Resize', scale=(9, 9))], {}, 'only one Resize'),
-    ([dict(type='Resize', scale=(8, 8), interpolation='area')], {}, 'area'),
-    ([dict(type='Resize', scale_factor=0.5)], {}, 'scale_factor'),
-    ([], dict(color_type='grayscale'), 'three channels'), ([], dict(load='LoadImageChannels'), 'LoadImageChannels')))
-def test_steps_that_no_file_knows_are_named(steps, load, word):
-    with pytest.raises(ConfigError, match=word):
-        rule_of(steps, **load)
-
-
 def test_resize_rules():
+    """Steps that no file knows are named."""
     assert rule_of([]) == dict(rule='none')
     assert rule_of([dict(type='Resize', scale=(1333, 800), keep_ratio=True)]) == dict(
         rule='keep_ratio', scale=[1333, 800])
     assert rule_of([dict(type='mmdet.Resize', scale=64)]) == dict(rule='fixed', size=[64, 64])
+    for steps, load, word in (
+            ([dict(type='CenterCrop', crop_size=32)], {}, 'CenterCrop'),
+            ([dict(type='Resize', scale=(8, 8)), dict(type='Resize', scale=(9, 9))], {}, 'only one Resize'),
+            ([dict(type='Resize', scale=(8, 8), interpolation='area')], {}, 'area'),
+            ([dict(type='Resize', scale_factor=0.5)], {}, 'scale_factor'),
+            ([], dict(color_type='grayscale'), 'three channels'),
+            ([], dict(load='LoadImageChannels'), 'LoadImageChannels')):
+        with pytest.raises(ConfigError, match=word):
+            rule_of(steps, **load)
 
 
 @pytest.mark.parametrize('config, options, error, word', (
-    (TINY_CONFIG, dict(scores=True), ConfigError, '--scores'), (TINY_CONFIG, dict(out='model.pt'), ConfigError, '.onnx'),
+    (TINY_CONFIG, dict(scores=True), ConfigError, '--scores'),
+    (TINY_CONFIG, dict(out='model.pt'), ConfigError, '.onnx'),
     ('xcit_n12_p16_imagenet', {}, ConfigError, 'detectors and segmentors'),
     (TINY_CONFIG, dict(out='taken.onnx'), OutputError, 'overwrite'),
     (TINY_CONFIG, dict(missing='onnxscript'), SetupError, 'pip install onnxscript')))

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from export.exported import IMAGES, TRACED, export, images
+from export.exported import IMAGES, TRACED, export
 from export.segmentors import check_labels, let_many_classes_win, predicted, segmentor
 from mmengine.config import ConfigDict
 from mmengine.registry import init_default_scope
@@ -13,6 +13,7 @@ from mmseg.registry import MODELS
 from torch import nn
 
 from xcit_dense.errors import ConfigError
+from xcit_dense.export.finishing import images
 from xcit_dense.export.segmentor import TRANSLATIONS, SegmentorGraph
 
 #: Two blocks; the configs with their own are in test_every_config.py.
@@ -36,11 +37,11 @@ def test_labels_and_scores_are_those_of_the_checkpoint(tmp_path):
     segmentor_of_two = exported(segmentor(**SMALL), tmp_path / 'model.onnx')
     model, run = segmentor_of_two.model, segmentor_of_two.run
     for batch, shape, size in SHAPES:
-        image = images(batch, *shape, 3, seed=batch + shape[0])
+        image = images(batch, *shape)
         found = run(image=image, size=np.array(size or (0, 0)))
         assert found['labels'].dtype == np.uint8
         check_labels(found, predicted(model, image, size))
-    fused, size, image = copy.deepcopy(model), np.zeros(2, np.int64), images(2, 97, 161, 3)
+    fused, size, image = copy.deepcopy(model), np.zeros(2, np.int64), images(2, 97, 161)
     fused.backbone.fuse()
     found = run(image=image, size=size)
     check_labels(found, predicted(fused, image))
@@ -98,7 +99,7 @@ def with_head(head, **options):
 def check(model, run, classes=2):
     """Compare a function of ``image`` and ``size``, arrays, with a model's own prediction of so many classes."""
     for shape in ((2, 83, 120), (1, 45, 33), (1, 31, 250)):
-        image = images(*shape, 3)
+        image = images(*shape)
         for size in (None, (60, 150)):
             found = run(image=image, size=torch.tensor(size or (0, 0)).numpy())
             check_labels(found, predicted(model, image, size), classes, model.decode_head.threshold)
@@ -136,7 +137,7 @@ def test_labels_are_those_of_mmseg(head, options):
 
 def test_more_than_256_classes():
     graph = SegmentorGraph(with_head(dict(FCN, num_classes=257)))
-    labels = graph(torch.from_numpy(images(1, 40, 50, 3)), torch.zeros(2, dtype=torch.int64))
+    labels = graph(torch.from_numpy(images(1, 40, 50)), torch.zeros(2, dtype=torch.int64))
     assert (labels.dtype, labels.shape) == (torch.int32, (1, 40, 50))
 
 

@@ -46,13 +46,14 @@ def test_files_that_are_no_checkpoints_say_what_they_are(tmp_path, content, word
     (safetensors_torch.save_file, 'incomplete'),
     (lambda state, path: write_pickle({'a': state['a'].numpy()}, path), 'bytes'),
 ), ids=('torch', 'old torch', 'safetensors', 'pickle'))
-@pytest.mark.parametrize('part', (10, 2))
-def test_truncated_file(tmp_path, part, write, words):
+def test_truncated_file(tmp_path, write, words):
     path = tmp_path / 'weights'
     write({'a': torch.rand(10_000)}, path)
-    path.write_bytes(path.read_bytes()[:path.stat().st_size // part])
-    with pytest.raises(CheckpointError, match=rf'weights: the file is damaged or incomplete \(.*{words}.*download it'):
-        read_checkpoint(path)
+    content = path.read_bytes()
+    for part in (10, 2):
+        path.write_bytes(content[:len(content) // part])
+        with rejects('weights: the file is damaged or incomplete (', words, 'download it'):
+            read_checkpoint(path)
 
 
 def zip_archive(path):
