@@ -22,7 +22,6 @@ CONFIGS = dict(
     maskrcnn='maskrcnn_xcit_n12_p16_small', fasterrcnn='fasterrcnn_xcit_n12_p16_small',
     cascade='cascade_maskrcnn_xcit_s12_p16_coco', retinanet='retinanet_xcit_s12_p16_coco',
     atss='atss_xcit_s12_p16_coco')
-BLANK = np.full((1, 96, 128, 3), 120, np.uint8)
 
 
 def config_of(kind, **changes):

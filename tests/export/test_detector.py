@@ -4,12 +4,13 @@ import copy
 import numpy as np
 import pytest
 import torch
-from export.exported_detectors import BLANK, KINDS, Exported, assert_same, build, config_of, detector, eager, images, shift
+from export.exported_detectors import KINDS, Exported, assert_same, build, config_of, detector, eager, images, shift
 
 from xcit_dense.export.detector import DetectorGraph
 
 #: Batch, height and width; the trace saw 2, 96 and 128.
 SHAPES = ((1, 96, 128), (1, 61, 83), (3, 133, 97), (1, 224, 160), (3, 64, 320), (1, 33, 40))
+BLANK = np.full((1, 96, 128, 3), 120, np.uint8)
 
 
 @pytest.fixture(scope='module')

@@ -2,7 +2,6 @@
 import math
 import re
 import shutil
-import signal
 
 import pytest
 import torch
@@ -173,29 +172,6 @@ def run_of_teacher(class_folders, tmp_path_factory):
     run_tool('train.py', TINY_CLS_CONFIG, '--data-root', class_folders, '--work-dir', work_dir, '--cfg-options',
              'classes_from_data=True', 'train_cfg.max_epochs=1')
     return work_dir
-
-
-@pytest.mark.slow
-def test_two_processes_resume_to_the_last_bit(two_processes, class_folders, run_of_teacher, tmp_path):
-    """Each with the teacher of the checkpoint, whose file is gone; losses of both are in the log."""
-    teacher = shutil.copytree(run_of_teacher, tmp_path / 'teacher')
-    options = '--data-root', class_folders, '--save-teacher', '--seed', 1
-
-    def train(name, *more, hooks='', check=True):
-        config = write_config(tmp_path / f'{name}.py', teacher, hooks and (
-            "custom_imports = dict(imports=['xcit_dense', 'xcit_dense.for_mmpretrain', 'helpers.rank_dump'])\n"
-            f"custom_hooks = [dict(type='TeacherHook'), {hooks}]"))
-        return two_processes.run_tool('train.py', config, '--work-dir', tmp_path / name, *options, *more, check=check)
-
-    train('whole')  # each resume finds what it needs in the checkpoint
-    for done in train('run', hooks="dict(type='SignalHook', rank=1, iteration=3, number='SIGTERM')", check=False):
-        assert done.returncode == 128 + signal.SIGTERM
-    shutil.rmtree(teacher)
-    done, _ = train('run', '--resume')
-    assert re.search(r'teacher: .* from the teacher in .*iter_3\.pth', done.stdout)
-    wanted, resumed = (read_checkpoint(newest_checkpoint(tmp_path / name)) for name in ('whole', 'run'))
-    assert_equal(wanted['teacher'], read_checkpoint(best_checkpoint(run_of_teacher))['state_dict'])
-    assert_same_run(resumed, wanted)
 
 
 @pytest.fixture(scope='module')

@@ -1,4 +1,7 @@
 """The vote of nearest neighbours, and linear layers on features that do not change, by themselves."""
+import logging
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +11,8 @@ pytest.importorskip('mmpretrain')
 
 from xcit_dense.ssl import probes
 from xcit_dense.ssl.dino import cosine
-from xcit_dense.ssl.linear import LinearLayers, LinearProbeHead, hold_out
+from xcit_dense.ssl.linear import RATES as ALL_RATES
+from xcit_dense.ssl.linear import LinearLayers, LinearProbeHead, LinearProbeHook, hold_out
 from xcit_dense.ssl.probes import KNNHead, knn_scores
 
 RATES = 1e-4, 1e-2, 1.
@@ -113,6 +117,11 @@ def test_the_head_takes_a_layer_and_keeps_it_out_of_checkpoints():
     assert not head.state_dict() and not head(features).requires_grad
 
 
-def test_images_of_each_class_are_held_out_unless_it_has_only_one():
+def test_images_of_each_class_are_held_out_unless_it_has_only_one(caplog):
     labels = torch.tensor([0] * 12 + [1] + [2] * 2 + [3] * 10)
     assert hold_out(labels).nonzero().flatten().tolist() == [0, 10, 13, 15]
+    with caplog.at_level('INFO'):
+        features = SimpleNamespace(once=lambda: (torch.eye(3, 8), torch.arange(3)))  # then all of them choose the rate
+        _, rate = LinearProbeHook({}, 20)._best(features, 3, 0, logging.getLogger())
+    assert 'no class has two training images' in caplog.text and ': 100.00' in caplog.text
+    assert rate == pytest.approx(3 / 256 * ALL_RATES[-1])

@@ -98,7 +98,8 @@ def test_safetensors_are_known_whatever_the_length_of_their_header(tmp_path):
         assert torch.equal(read_checkpoint(path)['a'], torch.arange(3.)), length
 
 
-@pytest.mark.parametrize('kind, is_list', (('Pretrained', False), ('mmengine.Pretrained', True), (PretrainedInit, True)))
+@pytest.mark.parametrize('kind, is_list', (
+    ('Pretrained', False), ('mmengine.Pretrained', True), (PretrainedInit, True)))
 def test_init_cfg_loads_strictly_and_once(tmp_path, kind, is_list):
     """A detector initialises its parts one after the other, and skips those that are initialised already."""
     state = official_state()
