@@ -1,11 +1,9 @@
 """Exported files in the tools `test` and `predict`: compared with their checkpoints, and with configs unlike theirs."""
-import json
 import re
 
 import cv2
 import numpy as np
 import pytest
-from pycocotools import mask as mask_api
 
 import xcit_dense
 from helpers.onnx_files import write_detector, write_segmentor
@@ -22,60 +20,33 @@ DETS = np.array([[0.25, 0.5, 0.75, 1, 0.9], [0, 0, 1, 1, 0.1]], np.float32)
 CONFIGS = dict(detection=TINY_CONFIG, segmentation=TINY_SEG_CONFIG)
 
 
-def pairs(detection, segmentation):
-    """Parametrise a test with a runtime for each task. That of detectors is slow: their export takes half a minute."""
-    return pytest.mark.parametrize('task, runtime', (
-        pytest.param('detection', detection, marks=pytest.mark.slow), ('segmentation', segmentation)))
-
-
-@pytest.fixture
-def pair(request, task, runtime):
-    """The work dir of a training, and the file that was exported from it."""
+@pytest.mark.parametrize('runtime', ('onnxruntime', pytest.param('openvino', marks=pytest.mark.slow)))
+def test_a_file_writes_what_its_checkpoint_does(runtime, trained_segmentor, exported_segmentor, demo_data, tmp_path):
     pytest.importorskip(runtime)
-    names = ('trained', 'exported') if task == 'detection' else ('trained_segmentor', 'exported_segmentor')
-    (work_dir, _), file = map(request.getfixturevalue, names)
-    return work_dir, file
-
-
-@pairs('openvino', 'onnxruntime')
-def test_a_file_writes_what_its_checkpoint_does(task, runtime, pair, demo_data, tmp_path):
-    work_dir, file = pair
     images = demo_data / 'val2017'
-    run_tool('predict.py', CONFIGS[task], work_dir, images, '--out', tmp_path / 'a')
-    run_tool('predict.py', file, images, '--out', tmp_path / 'b', '--runtime', runtime)
-
-    def read(path, flags=cv2.IMREAD_COLOR):
-        return (cv2.imread(str(tmp_path / part / path), flags).astype(int) for part in 'ab')
-
-    classes = [json.loads((tmp_path / part / 'classes.json').read_text()) for part in 'ab']
+    run_tool('predict.py', TINY_SEG_CONFIG, trained_segmentor[0], images, '--out', tmp_path / 'a')
+    run_tool('predict.py', exported_segmentor, images, '--out', tmp_path / 'b', '--runtime', runtime)
+    classes, *pictures = [[(tmp_path / part / name).read_text() if name.endswith('json') else cv2.imread(
+        str(tmp_path / part / name), cv2.IMREAD_UNCHANGED).astype(int) for part in 'ab'] for name in (
+            'classes.json', '000000000001.jpg', 'labels/000000000001.png', 'labels/000000000003.png')]
     assert classes[0] == classes[1]
-    for path in (tmp_path / 'a').glob('*.jpg'):
-        one, other = read(path.name)
-        assert (np.abs(one - other).max(-1) > 60).mean() < 0.01
-        if task == 'segmentation':
-            one, other = read(f'labels/{path.stem}.png', cv2.IMREAD_UNCHANGED)
-            assert one.shape == other.shape and (one != other).mean() < 1e-3
-    if task == 'segmentation':
-        return
-    wanted, found = (json.loads((tmp_path / part / 'results.json').read_text()) for part in 'ab')
-    assert len(wanted) == len(found) > 10
-    for one in wanted:
-        same = [other for other in found if all(
-            one[key] == other[key] for key in ('image_id', 'file_name', 'category_id', 'category_name'))]
-        other = min(same, key=lambda other: np.abs(np.subtract(one['bbox'], other['bbox'])).max())
-        found.remove(other)
-        assert abs(one['score'] - other['score']) < 1e-4 and np.allclose(one['bbox'], other['bbox'], atol=0.05)
-        masks = [mask_api.decode(record['segmentation']) for record in (one, other)]
-        assert (masks[0] != masks[1]).mean() < 1e-3
+    assert (np.abs(pictures[0][0] - pictures[0][1]).max(-1) > 60).mean() < 0.01
+    for one, other in pictures[1:]:
+        assert one.shape == other.shape and (one != other).mean() < 1e-3
 
 
-@pairs('onnxruntime', 'openvino')
-def test_the_tables_are_the_same(task, runtime, pair, demo_data, tmp_path):
+@pytest.mark.parametrize('task, runtime', (
+    pytest.param('detection', 'onnxruntime', marks=pytest.mark.slow),  # the export takes half a minute
+    ('segmentation', 'openvino')))
+def test_the_tables_are_the_same(task, runtime, request, demo_data, tmp_path):
     """And there are pictures."""
-    words = 'Average' if task == 'detection' else 'mIoU: +[0-9.]+'
+    pytest.importorskip(runtime)
+    words, names = dict(detection=('Average', ('trained', 'exported')), segmentation=(
+        'mIoU: +[0-9.]+', ('trained_segmentor', 'exported_segmentor')))[task]
+    (work_dir, _), file = map(request.getfixturevalue, names)
     said = [run_tool('test.py', CONFIGS[task], source, '--data-root', demo_data, '--work-dir', tmp_path / 'run',
                      '--show-dir', tmp_path / 'pictures', *more).stdout
-            for source, more in zip(pair, ((), ('--runtime', runtime)), strict=True)]
+            for source, more in ((work_dir, ()), (file, ('--runtime', runtime)))]
     tables = [re.findall(rf'.*{words}.*', re.sub(r'\S*time: \S+|^.* - ', '', text, flags=re.M)) for text in said]
     assert tables[0] == tables[1] and tables[0]
     assert len(list((tmp_path / 'pictures').glob('*.jpg'))) == 3

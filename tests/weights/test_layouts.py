@@ -1,18 +1,27 @@
-"""Weights of every project and layout, strictly: other projects' own models, PASSL's files, published files."""
-
+"""Weights of every project and layout, strictly: models of other projects, PASSL, published files; conversion."""
 import numpy as np
 import pytest
 import torch
 from mmengine.registry import DefaultScope
 
-from helpers.models import assert_equal, build, official_state, prefixed, randomise, relative_error, save
+from helpers.models import assert_equal, build, dense_state, official_state, prefixed, randomise, relative_error, save
 from helpers.recipes import FAMILIES
-from helpers.weight_files import arrays, assert_same_tensors, classifier, passl_state, values, without, write_pickle
+from helpers.weight_files import (
+    arrays,
+    assert_same_tensors,
+    classifier,
+    passl_state,
+    rejects,
+    values,
+    without,
+    write_pickle,
+)
 from xcit_dense import XCiTClassifier, get_arch
 from xcit_dense.archs import SIZES, arch_names
-from xcit_dense.errors import CheckpointError
-from xcit_dense.weights import load_classifier, load_model, read_checkpoint
-from xcit_dense.weights.convert import convert
+from xcit_dense.errors import CheckpointError, XCiTDenseError
+from xcit_dense.weights import classes_of_checkpoint, load_backbone, load_classifier, load_model, read_checkpoint
+from xcit_dense.weights.contents import get_dataset_meta
+from xcit_dense.weights.convert import TARGETS, convert, inspect
 from xcit_dense.weights.layouts import Contents
 from xcit_dense.weights.zoo import WEIGHTS
 
@@ -157,3 +166,159 @@ def test_parameters_are_passls_in_millions(size):
         with torch.device('meta'):
             model = XCiTClassifier(f'{size}_p{patch}', num_classes=1000)
         assert round(sum(p.numel() for p in model.parameters()) / 1e6, 2) == wanted
+
+
+NECK = {'neck.conv.weight': torch.ones(3), 'roi_head.bias': torch.ones(2)}
+
+
+@pytest.mark.parametrize('over, patch_size, suffix', (
+    ('timm', 8, '.pth'), ('mmpretrain', 16, '.pth'), ('timm', 16, '.safetensors'), ('mmpretrain', 8, '.safetensors')))
+def test_official_files_come_back_bit_for_bit(tmp_path, over, patch_size, suffix):
+    state = official_state(patch_size)
+    source = save(tmp_path / 'in1k.pth', {'model': state})
+    convert(source, tmp_path / f'over{suffix}', over)
+    convert(tmp_path / f'over{suffix}', tmp_path / 'back.pth', 'official')
+    back = read_checkpoint(tmp_path / 'back.pth')
+    assert list(back) == ['model']
+    assert_same_tensors(back['model'], state)
+    # each third of a tensor is one of its own: sharing memory, it would be written and kept with the other two
+    out = read_checkpoint(tmp_path / f'over{suffix}')
+    thirds = [value for name, value in out.get('state_dict', out).items() if name.endswith('attn.k.weight')]
+    assert len(thirds) == 2
+    assert all(value.untyped_storage().nbytes() == value.numel() * value.element_size() for value in thirds)
+
+
+def test_tensors_that_share_memory_become_safetensors(tmp_path):
+    state = official_state()
+    state['blocks.0.gamma1'] = state['blocks.0.gamma2']
+    state['head.weight'] = torch.randn(32, 10).t()
+    convert(save(tmp_path / 'in1k.pth', {'model': state}), tmp_path / 'out.safetensors', 'official')
+    assert_same_tensors(read_checkpoint(tmp_path / 'out.safetensors'), state)
+
+
+@pytest.mark.parametrize('target', TARGETS)
+def test_what_a_layout_has_no_room_for_is_said(tmp_path, target):
+    whole = {'state_dict': {**prefixed(dense_state(), 'backbone.'), **NECK}}
+    classifier, out = {'model': official_state()}, tmp_path / 'out.pth'
+    _, *left_out, _ = convert(save(tmp_path / 'whole.pth', whole), out, target)
+    words = f'left out, because the layout {target} cannot hold it: '
+    assert left_out == ([] if target == 'dense' else [words + 'fpn1, fpn2, neck, roi_head (13 tensors)'])
+    _, *left_out, _ = convert(save(tmp_path / 'in1k.pth', classifier), out, target)
+    assert left_out == [words + 'cls_token, cls_attn_blocks, norm, head (33 tensors)'] * (target == 'dense')
+    load_backbone(build(), out)
+
+
+def test_models_under_any_prefix_are_described_and_converted(tmp_path):
+    state = dense_state()
+    path = save(tmp_path / 'one.pth', {'state_dict': prefixed(state, 'encoder.')})
+    convert(path, tmp_path / 'out.pth', 'dense')
+    assert_equal(read_checkpoint(tmp_path / 'out.pth')['state_dict'], prefixed(state, 'backbone.'))
+    assert any('XCiT (32 channels, 4 blocks, 4 heads, patch 16) with pyramid' in line for line in inspect(path))
+    assert Contents.of({'blocks.7.attn.temperature': torch.ones(4)}, 'x').size == \
+        '(None channels, 1 blocks, None heads, patch 1)'
+
+
+def test_damage_is_not_converted(tmp_path):
+    convert(save(tmp_path / 'in1k.pth', {'model': official_state()}), tmp_path / 'timm.pth', 'timm')
+    state = read_checkpoint(tmp_path / 'timm.pth')
+    third = 'cls_attn_blocks.1.attn.q.weight'
+    for name, content in (('broken.pth', without(state, third)), ('odd.pth', state | {third: torch.zeros(32, 16)})):
+        with rejects(name, 'damaged', 'q, k and v', 'cls_attn_blocks.1.attn'):
+            convert(save(tmp_path / name, content), tmp_path / 'out.pth', 'official')
+    assert not (tmp_path / 'out.pth').exists()
+
+
+@pytest.mark.parametrize('out, words', (('in1k.pth', 'in1k.pth is the input'), ('link.pth', 'link.pth is the input'),
+                                        ('out.onnx', 'out.onnx.*.safetensors'),
+                                        ('folder.pth', 'cannot write.*folder.pth')))
+def test_nothing_is_overwritten_by_mistake(tmp_path, out, words):
+    source = save(tmp_path / 'in1k.pth', {'model': official_state()})
+    (tmp_path / 'link.pth').symlink_to(source)
+    (tmp_path / 'folder.pth').mkdir()
+    before, files = source.read_bytes(), sorted(tmp_path.iterdir())
+    with pytest.raises(XCiTDenseError, match=words):
+        convert(source, tmp_path / out, 'timm')
+    assert source.read_bytes() == before and sorted(tmp_path.iterdir()) == files
+
+
+def test_tool_converts_and_inspects(tmp_path, call_tool):
+    source, out = save(tmp_path / 'in1k.pth', {'model': official_state(8), 'epoch': 3}), tmp_path / 'sub/x.safetensors'
+    code, said = call_tool('convert_checkpoint.py', source, out, '--to', 'timm')
+    assert code == 0 and all(words in said for words in (str(source), str(out), 'timm', '169 tensors'))
+    assert inspect(source) == [
+        str(source), 'model: weights in the official ImageNet layout of XCiT (32 channels, 4 blocks, 4 heads, patch 8) '
+        'with classifier', '    161 tensors, 88,418 parameters, 10 classes', 'epoch: 3']
+
+
+@pytest.mark.parametrize('args, code, words', (
+    (('{}', 'out.pth', '--to', 'timm'), 1, '1 tensor such as conv1.weight'),
+    (('no.pth', '--inspect'), 1, 'error: there is no file'),
+    (('{empty}', '--inspect'), 1, 'empty.pth holds no weights'),
+    (('{}', 'out.pth'), 2, ''), (('{}', '--to', 'timm'), 2, ''),
+    (('{}', 'out.pth', '--to', 'timm', '--inspect'), 2, ''),
+    (('{}', 'out.pth', '--to', 'PASSL'), 2, "--to: invalid choice: 'PASSL' (choose from")))
+def test_tool_says_what_is_wrong(tmp_path, call_tool, args, code, words):
+    source = save(tmp_path / 'resnet.pth', {'conv1.weight': torch.zeros(3)})
+    empty = save(tmp_path / 'empty.pth', dict(epoch=3))
+    found, said = call_tool('convert_checkpoint.py', *(arg.format(source, empty=empty) for arg in args))
+    assert found == code and words in said
+
+
+def test_inspect_shows_the_classes_and_leaves_out_what_no_terminal_should_print(tmp_path):
+    names = [f'class {number}' for number in range(7)]
+    lines = inspect(save(tmp_path / 'run.pth', {
+        'state_dict': prefixed(dense_state(), 'backbone.'), 'note': 'red \x1b[31m',
+        'meta': {'dataset_meta': {'classes': names}, 'epoch': 3, 'seed': 0.5, 'time': 'noon'}}))
+    told = next(line for line in lines if names[0] in line)
+    assert told == 'classes of the data: 7 (class 0, class 1, class 2, class 3, class 4 and 2 more)'
+    assert {'epoch: 3', 'seed: 0.5', 'time: noon'} <= set(lines)
+    assert not any('note' in line for line in lines)
+
+
+@pytest.mark.parametrize('meta', (
+    {'CLASSES': ('cat', ), 'PALETTE': np.array([[1, 2, 3]])},
+    {'dataset_meta': {'classes': {'cat'}, 'palette': [[1, 2, 3]], 'ids': np.array([5])}}))
+@pytest.mark.parametrize('target', TARGETS)
+@pytest.mark.parametrize('suffix', ('.pth', '.safetensors'))
+def test_pyramid_heads_and_classes_stay_only_in_dense_files(tmp_path, suffix, target, meta):
+    """Names and colours in any container of Python or NumPy."""
+    state = {**prefixed(dense_state(), 'backbone.'), **NECK}
+    source = save(tmp_path / 'run.pth', {'state_dict': state, 'optimizer': {}, 'meta': meta})
+    lines = convert(source, tmp_path / f'out{suffix}', target)
+    out = read_checkpoint(tmp_path / f'out{suffix}')
+    if target == 'dense':
+        assert set(out) == {'state_dict', 'meta'} and classes_of_checkpoint(out, 'x') == ('cat', )
+        assert_same_tensors(out['state_dict'], state)
+        found = get_dataset_meta(out)
+        assert np.array_equal(found['palette'], [[1, 2, 3]]) and list(found.get('ids', [5])) == [5]
+        assert len(lines) == 2  # nothing was left out
+    else:
+        assert 'meta' not in out and get_dataset_meta(out) == {}
+
+
+@pytest.mark.parametrize('target, suffix, count, kept', (
+    ('official', '.pth', 10, True), ('mmpretrain', '.pth', 10, True), ('timm', '.safetensors', 10, True),
+    ('timm', '.pth', 10, False), ('official', '.pth', 9, False)))
+def test_a_classifier_keeps_the_names_of_its_classes(tmp_path, target, suffix, count, kept):
+    """But not those of another head, or where the layout has no place for them."""
+    names = [f'class {number}' for number in range(count)]
+    source = save(tmp_path / 'run.pth', {'state_dict': prefixed(official_state(num_classes=10), 'backbone.'),
+                                         'meta': {'dataset_meta': {'classes': names}}})
+    lines = convert(source, tmp_path / f'out{suffix}', target)
+    assert list(get_dataset_meta(read_checkpoint(tmp_path / f'out{suffix}')).get('classes', ())) == names * kept
+    said = 'left out: the class names' + ', for which only .safetensors has a place here' * (count == 10)
+    assert lines[1:-1] == [said] * (not kept)
+
+
+@pytest.mark.parametrize('error', (OSError, RuntimeError, TypeError))
+def test_a_file_that_cannot_be_written_is_one_error_and_no_file(tmp_path, monkeypatch, error):
+    """Any error that torch raises for a full disk, or JSON for a value that it cannot write."""
+    source = save(tmp_path / 'in1k.pth', {'model': official_state()})
+
+    def full(*args):
+        raise error('no space left')
+
+    monkeypatch.setattr(torch, 'save', full)
+    with rejects('cannot write ', 'out.pth', 'no space left'):
+        convert(source, tmp_path / 'out.pth', 'timm')
+    assert list(tmp_path.iterdir()) == [source]

@@ -1,7 +1,6 @@
 """Load weights into a model: all of them, or an error that shows what does not fit."""
 import argparse
 import sys
-from fractions import Fraction
 from functools import partial
 
 import pytest
@@ -331,16 +330,3 @@ def test_statistics_are_possible(tmp_path, kind, value, words):
     for load in (load_backbone, load_whole):
         with rejects(f'{name}: {words}'):
             load(build(), path)
-
-
-def test_what_a_user_allows_torch_to_read_stays_allowed(tmp_path):
-    """By class, and by the names of this package's own stand-ins."""
-    allowed = [argparse.Namespace, (dict, 'mmengine.logging.history_buffer.HistoryBuffer'), Fraction]
-    path = save(tmp_path / 'own.pth', {**dense_state(), 'note': argparse.Namespace(lr=1)})
-    with torch.serialization.safe_globals(allowed):
-        before = torch.serialization.get_safe_globals()
-        read_checkpoint(path)
-        assert set(torch.serialization.get_safe_globals()) == set(before)
-        with rejects():
-            read_checkpoint(save(tmp_path / 'code.pth', {'x': save}))
-        assert set(torch.serialization.get_safe_globals()) == set(before)

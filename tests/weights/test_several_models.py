@@ -4,7 +4,6 @@ import torch
 from mmengine.config import Config
 
 from helpers.models import assert_equal, build, dense_state, official_state, prefixed, save
-from helpers.tools import run_tool
 from helpers.weight_files import assert_same_tensors, branch, classifier, dino, passl_state, rejects, values, without
 from xcit_dense.config.loading import load_config
 from xcit_dense.weights import find_state_dict, load_model, read_checkpoint
@@ -98,17 +97,15 @@ def test_which_container_has_the_average_is_not_guessed(cfg, tmp_path):
 
 def test_another_teacher_is_an_error_that_says_what_it_holds(tmp_path):
     content = FILES['distilled'][0](*(official_state() for _ in range(3))) | {'teacher': REGNET}
-    path = save(tmp_path / 'run.pth', content)
-    done = run_tool('convert_checkpoint.py', path, tmp_path / 'out.pth', '--to', 'timm', '--which', 'teacher',
-                    check=False)
-    assert done.returncode == 1 and not (tmp_path / 'out.pth').exists()
-    for words in (f'the teacher of {path} holds no XCiT weights, but 2 tensors', 'model.stem.conv.weight',
-                  'student (state_dict), teacher, ema (ema_state_dict)'):
-        assert words in done.stdout
-    run_tool('convert_checkpoint.py', path, tmp_path / 'teacher.pth', '--to', 'official', '--which', 'teacher')
-    assert_same_tensors(read_checkpoint(tmp_path / 'teacher.pth')['model'], REGNET)  # as it is, for its library
-    run_tool('convert_checkpoint.py', path, tmp_path / 'out.pth', '--to', 'timm', '--which', 'Student')
-    assert f'teacher: no XCiT weights, but {2} tensors' in '\n'.join(inspect(path))
+    path, out = save(tmp_path / 'run.pth', content), tmp_path / 'out.pth'
+    with rejects(f'the teacher of {path} holds no XCiT weights, but 2 tensors', 'model.stem.conv.weight',
+                 'student (state_dict), teacher, ema (ema_state_dict)'):
+        convert(path, out, 'timm', which='teacher')
+    assert not out.exists()
+    convert(path, out, 'official', which='teacher')
+    assert_same_tensors(read_checkpoint(out)['model'], REGNET)  # as it is, for its library
+    convert(path, out, 'timm', which='Student')
+    assert 'teacher: no XCiT weights, but 2 tensors' in '\n'.join(inspect(path))
     model = torch.nn.ModuleDict(dict(backbone=classifier()))  # a whole classifier is the student
     load_model(model, read_checkpoint(path), path)
     assert_same_tensors(values(model), content['state_dict'])
@@ -175,7 +172,6 @@ def test_a_prefix_that_names_no_model_is_a_part_of_names(tmp_path):
     path = save(tmp_path / 'dino.pth', {'state_dict': dino(official_state(), official_state())})
     with rejects('the student of ', ' tensors such as ', ' under the prefix head; expected'):
         starts(path, 'student.head')
-
 
 
 def read(text):

@@ -1,10 +1,16 @@
-"""Parts of exported detectors against those of mmdet and mmcv, to the bit."""
+"""Parts of exported graphs against those of mmdet, mmcv, mmseg and PyTorch: images, boxes, pooling and resizing."""
 import pytest
 import torch
 import torch.nn.functional as F
 from export.exported import export
 from export.exported_detectors import build, config_of
 from mmcv.ops import batched_nms
+from mmdet.models import DetDataPreprocessor
+from mmdet.structures import DetDataSample
+from mmengine.model import BaseDataPreprocessor
+from mmseg.models import SegDataPreProcessor
+from mmseg.models.utils import Upsample
+from mmseg.structures import SegDataSample
 from torch.export import Dim
 
 from xcit_dense.errors import ConfigError
@@ -12,6 +18,59 @@ from xcit_dense.export import boxes as ops
 from xcit_dense.export import segmentor
 from xcit_dense.export.boxes import ANY, MISSING, Align, decode, suppress, suppress_groups, top
 from xcit_dense.export.detector import check_detector
+from xcit_dense.export.preprocessing import Preprocessing
+from xcit_dense.export.segmentor import AnySize, OpenUpsample, resize
+
+NORM = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375])
+SIZES = ((1, 1), (31, 64), (64, 65), (70, 33))
+
+
+def of_framework(preprocessor, image):
+    """What the model gets of RGB images (B, H, W, 3), which mmcv reads as BGR."""
+    inputs = [x.flip(2).permute(2, 0, 1) for x in image]
+    kind = SegDataSample if isinstance(preprocessor, SegDataPreProcessor) else DetDataSample
+    samples = [kind(metainfo=dict(img_shape=x.shape[1:])) for x in inputs]
+    return preprocessor(dict(inputs=inputs, data_samples=samples))['inputs']
+
+
+@pytest.mark.parametrize('kind, options', [
+    (SegDataPreProcessor, dict(NORM, bgr_to_rgb=True, size=(512, 512))),
+    (SegDataPreProcessor, dict(NORM, pad_val=-1.5, test_cfg=dict(size_divisor=32))),
+    (SegDataPreProcessor, {}),
+    (DetDataPreprocessor, dict(NORM, bgr_to_rgb=True, pad_size_divisor=32, pad_value=3, pad_mask=True)),
+    (DetDataPreprocessor, dict(mean=[100], std=[50], rgb_to_bgr=True)),
+    (DetDataPreprocessor, dict(pad_size_divisor=16)),
+])
+def test_images_are_as_the_framework_makes_them(kind, options):
+    """Mean and deviation are told of red, green and blue."""
+    preprocessor = kind(**options)
+    ours = Preprocessing(preprocessor)
+    sizes = ({1: Dim.DYNAMIC, 2: Dim.DYNAMIC}, )
+    traced = torch.export.export(ours, (torch.zeros(2, 50, 41, 3, dtype=torch.uint8), ), dynamic_shapes=sizes).module()
+    for size in SIZES:
+        image = torch.randint(0, 256, (2, *size, 3), dtype=torch.uint8)
+        wanted = of_framework(preprocessor, image)
+        assert torch.equal(ours(image), wanted)
+        assert torch.equal(traced(image), wanted)
+    for name, fresh in (('mean', 0), ('std', 1)):
+        values = options.get(name, [fresh])
+        values = values * 3 if len(values) == 1 else values if 'bgr_to_rgb' in options else values[::-1]
+        assert getattr(ours, name).flatten().tolist() == pytest.approx(values)
+
+
+class Own(SegDataPreProcessor):
+
+    def forward(self, data, training=False):
+        return super().forward(data, training)
+
+
+@pytest.mark.parametrize('preprocessor, words', (
+    (BaseDataPreprocessor(), 'data_preprocessor.*BaseDataPreprocessor'), (Own(), 'data_preprocessor.*Own'),
+    (None, 'data_preprocessor.*NoneType'), (SegDataPreProcessor(test_cfg=dict(size=(64, 48))), 'size=.64, 48'),
+    (SegDataPreProcessor(mean=[0.] * 4, std=[1.] * 4), '4 channels')))
+def test_one_of_another_kind_is_named(preprocessor, words):
+    with pytest.raises(ConfigError, match=words):
+        Preprocessing(preprocessor)
 
 
 @pytest.fixture
@@ -119,3 +178,49 @@ def test_a_class_that_somebody_derived(model):
     model.__class__ = type('MyMaskRCNN', (type(model), ), {})
     with pytest.raises(ConfigError, match='MyMaskRCNN'):
         check_detector(model)
+
+
+DYNAMIC = ({2: Dim.DYNAMIC, 3: Dim.DYNAMIC}, )
+
+
+class Pool(torch.nn.Module):
+
+    def __init__(self, size):
+        super().__init__()
+        self.size = size
+
+    def forward(self, x):
+        with AnySize():
+            return F.adaptive_avg_pool2d(x, self.size)
+
+
+@pytest.mark.parametrize('size', [1, 6, (4, 7), (None, 3), (5, None)], ids=str)
+def test_adaptive_pooling(size):
+    traced = torch.export.export(Pool(size), (torch.randn(2, 3, 13, 17), ), dynamic_shapes=DYNAMIC).module()
+    for height, width in [(n, 27 - n) for n in range(2, 26)] + [(3, 40), (61, 7), (16, 32), (1, 1), (1, 5)]:
+        x = torch.randn(2, 3, height, width)
+        wanted = F.adaptive_avg_pool2d(x, size)
+        assert torch.allclose(Pool(size)(x), wanted, atol=1e-6), (height, width)
+        if min(height, width) > 1:  # torch takes a dimension of 1 for a constant
+            assert torch.allclose(traced(x), wanted, atol=1e-6), (height, width)
+
+
+@pytest.mark.parametrize('size, align_corners', [(4, False), (3.25, True), (1.5, False), (0.5, True), ((9, 4), False)])
+def test_layers_that_enlarge(size, align_corners):
+    option = dict(size=size) if isinstance(size, tuple) else dict(scale_factor=size)
+    layer = Upsample(**option, mode='bilinear', align_corners=align_corners)
+    wanted = [(x, layer(x)) for x in (torch.randn(1, 2, *size) for size in ((13, 17), (5, 40), (32, 32), (7, 5)))]
+    opened = OpenUpsample(**option, mode='bilinear', align_corners=align_corners)
+    traced = torch.export.export(opened, (torch.randn(1, 2, 12, 20), ), dynamic_shapes=DYNAMIC).module()
+    for x, out in wanted:
+        assert torch.equal(opened(x), out), x.shape
+        assert torch.allclose(traced(x), out, atol=1e-6), x.shape
+
+
+@pytest.mark.parametrize('align_corners', [False, True])
+def test_resizing(align_corners):
+    x = torch.randn(2, 5, 7, 3)
+    for size in ((5, 7), (11, 4), (1, 1), (40, 41)):
+        wanted = F.interpolate(x.permute(0, 3, 1, 2), size, mode='bilinear', align_corners=align_corners)
+        assert torch.equal(resize(x, torch.tensor(size), align_corners), wanted.permute(0, 2, 3, 1))
+    torch.library.opcheck(resize, (x, torch.tensor([4, 9]), align_corners))
