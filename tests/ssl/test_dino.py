@@ -17,7 +17,6 @@ from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError
 from xcit_dense.ssl.dino import DINO, DINOHead, dino_loss
 
-pytest.importorskip('mmpretrain')
 ARCH = dict(embed_dims=32, depth=2, num_heads=4, patch_size=8, tokens_norm=False)
 
 

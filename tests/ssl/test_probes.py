@@ -7,8 +7,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-pytest.importorskip('mmpretrain')
-
 from xcit_dense.ssl import probes
 from xcit_dense.ssl.dino import cosine
 from xcit_dense.ssl.linear import RATES as ALL_RATES

@@ -15,8 +15,6 @@ from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError, Stopped
 from xcit_dense.ssl.dino_hooks import DINOHook
 
-pytest.importorskip('mmpretrain')
-
 
 @pytest.fixture
 def config(class_folders, tmp_path):
