@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import xcit_dense
-from helpers.onnx_files import write_detector, write_segmentor
+from helpers.onnx_files import write_detector
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 
@@ -62,16 +62,12 @@ def test_scores_and_arrays_from_python(exported_segmentor, trained_segmentor, de
 
 @pytest.fixture
 def tested(tmp_path, demo_data):
-    """A function that tests a file of a task with a config."""
+    """A function that tests a file of a detector with a config."""
 
-    def tested(config, task, metadata, *options):
-        if task == 'segmentation':
-            file = write_segmentor(tmp_path / 'model.onnx', **metadata)
-        else:
-            metadata = dict(dict(classes=NAMES, numbers=[1, 2, 3, 4, 5],
-                                 resize=dict(rule='keep_ratio', scale=[96, 96])), **metadata)
-            file = write_detector(tmp_path / 'model.onnx', DETS, np.array([2, 0]), np.ones((2, 28, 28), np.float32),
-                                  **metadata)
+    def tested(config, metadata, *options):
+        own = dict(classes=NAMES, numbers=[1, 2, 3, 4, 5], resize=dict(rule='keep_ratio', scale=[96, 96]))
+        file = write_detector(tmp_path / 'model.onnx', DETS, np.array([2, 0]), np.ones((2, 28, 28), np.float32),
+                              **own | metadata)
         return run_tool('test.py', config, file, '--data-root', demo_data, '--work-dir', tmp_path / 'run', *options,
                         check=False)
 
@@ -81,22 +77,21 @@ def tested(tmp_path, demo_data):
 @pytest.mark.parametrize('metadata, options, words', (
     (dict(classes=[*NAMES[1:], 'disc']), NAMED, 'class names of the test data'), (dict(), NAMED, ''),
     (dict(resize=dict(rule='none')), (), 'resized by none'),
-    (dict(resize=dict(rule='none')), ('--image-size', 96), ''), (dict(), ('--image-size', 96), '')))
+    (dict(resize=dict(rule='none')), ('--image-size', 96), '')))
 def test_configs_that_differ_are_told_of(metadata, options, words, tested):
-    done = tested(TINY_CONFIG, 'detection', metadata, *options)
+    done = tested(TINY_CONFIG, metadata, *options)
     warned = [line for line in done.stdout.splitlines() if 'WARNING' in line]
     assert words in done.stdout and len(warned) == bool(words), done.stdout[-2000:]
 
 
-@pytest.mark.parametrize('config, task, metadata, options, words', (
-    (TINY_CONFIG, 'detection', dict(classes=NAMES[:3], numbers=[1, 2, 3]), NAMED, '3 classes'),
-    (TINY_CONFIG, 'detection', dict(classes=[*NAMES[1:], 'disc']), (), 'different order'),
-    (TINY_CONFIG, 'segmentation', dict(), (), 'the config is for detection'),
-    (TINY_SEG_CONFIG, 'detection', dict(), (), 'the config is for segmentation'),
-    (TINY_CONFIG, 'detection', dict(), ('--dtype', 'bfloat16'), '--dtype'),
-    (TINY_CONFIG, 'detection', dict(), ('--launcher', 'pytorch'), '--launcher')))
-def test_files_that_the_config_is_not_for(config, task, metadata, options, words, tested):
-    done = tested(config, task, metadata, *options)
+@pytest.mark.parametrize('config, metadata, options, words', (
+    (TINY_CONFIG, dict(classes=NAMES[:3], numbers=[1, 2, 3]), NAMED, '3 classes'),
+    (TINY_CONFIG, dict(classes=[*NAMES[1:], 'disc']), (), 'different order'),
+    (TINY_SEG_CONFIG, dict(), (), 'the config is for segmentation'),
+    (TINY_CONFIG, dict(), ('--dtype', 'bfloat16'), '--dtype'),
+    (TINY_CONFIG, dict(), ('--launcher', 'pytorch'), '--launcher')))
+def test_files_that_the_config_is_not_for(config, metadata, options, words, tested):
+    done = tested(config, metadata, *options)
     assert done.returncode == 1 and done.message.startswith('error: ') and words in done.message, done.stdout[-3000:]
     assert len(done.message.splitlines()) == 1
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from xcit_dense.ssl import probes
+from xcit_dense.ssl import linear, probes
 from xcit_dense.ssl.dino import cosine
 from xcit_dense.ssl.linear import RATES as ALL_RATES
 from xcit_dense.ssl.linear import LinearLayers, LinearProbeHead, LinearProbeHook, hold_out
@@ -56,23 +56,22 @@ def blobs(count=60, seed=0):
     return 2 * F.one_hot(labels, 8).float() + 0.2 * torch.randn(count, 8, generator=generator), labels
 
 
-def test_each_layer_is_what_torch_learns_from_it_alone():
+def test_each_layer_is_what_torch_learns_from_it_alone(monkeypatch):
     """By torch's optimizer, with one loss and a rate that follows the cosine after each pass of three batches."""
+    monkeypatch.setattr(linear, '_BATCH', 25)
     features, labels = blobs()
-    layers = LinearLayers(8, 3, RATES, epochs=7, seed=3)
-    batches = [*zip(features.split(25), labels.split(25), strict=True)]
-    for _ in range(7):
-        for number, batch in enumerate(batches):
-            layers.step(*batch, ends=number == 2)
+    layers = LinearLayers(8, 3, RATES, epochs=7, seed=3).fit(features, labels, 7, seed=4)
+    order = torch.Generator().manual_seed(4)
+    passes = [torch.randperm(60, generator=order).split(25) for _ in range(7)]
     for layer, rate in zip(layers.layers, RATES, strict=True):
         weight = (0.01 * torch.randn(3, 8, generator=torch.Generator().manual_seed(3))).requires_grad_()
         bias = torch.zeros(3, requires_grad=True)
         optimizer = torch.optim.SGD([weight, bias], rate, momentum=0.9)
         for epoch in range(7):
             optimizer.param_groups[0]['lr'] = cosine(rate, 0., epoch, 7)
-            for inputs, targets in batches:
+            for places in passes[epoch]:
                 optimizer.zero_grad()
-                F.cross_entropy(F.linear(inputs, weight, bias), targets).backward()
+                F.cross_entropy(F.linear(features[places], weight, bias), labels[places]).backward()
                 optimizer.step()
         torch.testing.assert_close(layer.weight, weight, atol=1e-6, rtol=1e-5)
         torch.testing.assert_close(layer.bias, bias, atol=1e-6, rtol=1e-5)

@@ -169,7 +169,6 @@ def test_no_such_classifier():
             ('torchvision', 'fcn_resnet50', 'no classifier of this name'),
             ('torchvision', 'resnet18.V9', 'no weights V9, only IMAGENET1K_V1'),
             ('mmpretrain', 'resnet18_8xb32_in1', 'Failed to find model'),
-            ('xcit_dense', 'xcit_m24_p16_custm', 'did you mean xcit_m24_p16_custom'),
             ('xcit_dense', 'xcit://small_24_p8_24', 'did you mean .*small_24_p8_224'),
             ('xcit_dense', 'maskrcnn_xcit_n12_p16_small', 'MaskRCNN is not in the mmpretrain::model registry'),
             ('xcit_dense', 'xcit_n12_p16_dino_small', 'is not a classifier')):

@@ -1,11 +1,13 @@
 """Trainings of DINO: when the teacher follows, the alarm for a collapse, stopped and resumed, in two processes."""
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
 from mmengine.hooks import Hook
 from mmengine.optim import OptimWrapper
 from mmengine.registry import MODELS, OPTIM_WRAPPERS, init_default_scope
+from mmengine.runner import EpochBasedTrainLoop
 
 from helpers.models import randomise
 from helpers.paths import TINY_DINO_CONFIG
@@ -13,7 +15,8 @@ from helpers.runs import At, assert_same_run, make_config, terminate, train
 from helpers.tools import run_tool
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError, Stopped
-from xcit_dense.ssl.dino_hooks import DINOHook
+from xcit_dense.ssl import dino
+from xcit_dense.ssl.dino_hooks import DINOHook, progress
 
 
 @pytest.fixture
@@ -86,6 +89,12 @@ def test_a_momentum_out_of_range_is_refused(class_folders):
     with pytest.raises(ConfigError, match='DINO: centre_momentum must be from 0 to 1, got 1.5'):
         load_config(TINY_DINO_CONFIG, cfg_options={'model.centre_momentum': 1.5}, data_root=str(class_folders),
                     check=True)
+
+
+def test_schedules_count_epochs_or_iterations_as_the_training_does():
+    epochs = EpochBasedTrainLoop.__new__(EpochBasedTrainLoop)
+    assert [progress(SimpleNamespace(train_loop=loop, epoch=2, iter=9)) for loop in (epochs, None)] == [2, 9]
+    assert [dino.linear(1., 5., step, 3) for step in range(5)] == [1, 3, 5, 5, 5] and dino.linear(1., 5., 0, 1) == 1
 
 
 HEALTHY = dict(teacher_temperature=(0.04, 0.07), warmup=2)
