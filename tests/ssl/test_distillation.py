@@ -30,23 +30,19 @@ def softmax(values, temperature=1.):
     return [power / sum(powers) for power in powers]
 
 
-def test_the_hard_loss_by_hand():
-    """The cross-entropy with the classes 1 and 0."""
-    wanted = -(math.log(softmax(STUDENT[0])[1]) + math.log(softmax(STUDENT[1])[0])) / 2
-    got = distillation_loss('hard', torch.tensor(STUDENT), torch.tensor(TEACHER))
-    assert got.item() == pytest.approx(wanted, rel=1e-6)
-
-
 @pytest.mark.parametrize('temperature', (1., 3.))
-def test_the_soft_loss_by_hand(temperature):
-    """The divergence summed over images and classes, times the squared temperature, by the number of logits."""
+def test_the_losses_by_hand(temperature):
+    """Hard: the cross-entropy with the classes 1 and 0. Soft: the divergence, times the squared temperature."""
+    student, teacher = torch.tensor(STUDENT), torch.tensor(TEACHER)
+    wanted = -(math.log(softmax(STUDENT[0])[1]) + math.log(softmax(STUDENT[1])[0])) / 2
+    assert distillation_loss('hard', student, teacher, temperature).item() == pytest.approx(wanted, rel=1e-6)
     total = 0.
     for ours, theirs in zip(STUDENT, TEACHER, strict=True):
         pairs = zip(softmax(ours, temperature), softmax(theirs, temperature), strict=True)
         total += sum(q * (math.log(q) - math.log(p)) for p, q in pairs)
-    got = distillation_loss('soft', torch.tensor(STUDENT), torch.tensor(TEACHER), temperature)
-    assert got.item() == pytest.approx(total * temperature**2 / 6, rel=1e-5)
-    halves = [torch.tensor(logits).bfloat16() for logits in (STUDENT, TEACHER)]  # computed in float32
+    got = distillation_loss('soft', student, teacher, temperature)
+    assert got.item() == pytest.approx(total * temperature**2 / 6, rel=1e-5)  # by the number of logits
+    halves = student.bfloat16(), teacher.bfloat16()  # computed in float32
     wholes = [logits.float() for logits in halves]
     assert torch.equal(distillation_loss('soft', *halves, 3.), distillation_loss('soft', *wholes, 3.))
 

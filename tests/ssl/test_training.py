@@ -172,18 +172,15 @@ optim_wrapper = dict(optimizer=dict(_delete_=True, type='SGD', lr=0.01, weight_d
 '''
 
 
-def arguments(tmp_path, class_folders, text):
-    (tmp_path / 'config.py').write_text(f"_base_ = '{TINY_DINO_CONFIG}'\n{text}")
-    return 'train.py', tmp_path / 'config.py', '--data-root', class_folders / 'train', '--work-dir'
-
-
 def test_two_processes_learn_what_one_does_with_the_joined_batch(two_processes, class_folders, tmp_path):
     """The centre is that of the images of both; with random weights their outputs are far apart."""
     init_default_scope('mmpretrain')
     cfg = load_config(TINY_DINO_CONFIG, cfg_options={'model.head.batch_norm': False})
     torch.save(randomise(MODELS.build(cfg.model), noise=0.5).state_dict(), tmp_path / 'random.pth')
-    args = arguments(tmp_path, class_folders, f"{SAME}load_from = '{tmp_path}/random.pth'\ncustom_hooks = [dict("
-                     "type='RankDumpHook'), dict(type='DINOHook', momentum=(0.9, 1.), warmup=2)]\n")
+    (tmp_path / 'config.py').write_text(
+        f"_base_ = '{TINY_DINO_CONFIG}'\n{SAME}load_from = '{tmp_path}/random.pth'\ncustom_hooks = [dict("
+        "type='RankDumpHook'), dict(type='DINOHook', momentum=(0.9, 1.), warmup=2)]\n")
+    args = 'train.py', tmp_path / 'config.py', '--data-root', class_folders / 'train', '--work-dir'
     two_processes.run_tool(*args, tmp_path / 'two')
     run_tool(*args, tmp_path / 'one', '--cfg-options', 'train_dataloader.batch_size=6')
     first, second = (torch.load(tmp_path / f'two/rank{rank}.pt') for rank in (0, 1))
