@@ -89,7 +89,8 @@ def test_a_backbone_becomes_a_file(tmp_path):
     """Nothing of the log and the warnings of the process changes meanwhile."""
     cfg, said = config_of('small'), []
     cfg.dump(tmp_path / 'config.py')
-    torch.save(randomise(build(cfg)).state_dict(), tmp_path / 'weights.pth')
+    meta = dict(dataset_meta=dict(classes=list('abcdefg')))
+    torch.save(dict(state_dict=randomise(build(cfg)).state_dict(), meta=meta), tmp_path / 'weights.pth')
     before = list(warnings.filters)
     made = xcit_dense.export_model(tmp_path / 'config.py', tmp_path / 'weights.pth', tmp_path / 'backbone.onnx',
                                    backbone=True, say=said.append)
