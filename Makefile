@@ -98,7 +98,7 @@ demo-finetune: setup
 		--cfg-options randomness.seed=0 $(call LENGTH,10,5)
 	$(PY) tools/test.py $(CONFIG) $(DEMO)/tuned --data-root $(DEMO)/two --work-dir $(DEMO)/tuned --at-least $(METRIC)
 
-# tests/ssl/test_it_learns.py does the same with a smaller model
+# tests/ssl/test_judging_features.py does the first part with a smaller model
 demo-dino: DEMO := work_dirs/demo_dino
 demo-dino: CONFIG := configs/semfpn_xcit_n12_p16_small.py
 demo-dino: setup

@@ -1,5 +1,4 @@
 """Exported graphs in onnxruntime, compared with the models that they come from."""
-import numpy as np
 import onnxruntime
 import torch
 from torch.export import Dim
@@ -7,19 +6,13 @@ from torch.export import Dim
 #: Shapes of the inputs of graphs that take images (B, H, W, 3), and of those that also take a size.
 IMAGES = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC, 2: Dim.DYNAMIC}
 #: Size of the image that graphs are traced with.
-TRACED = (2, 83, 120, 3)
+TRACED = (2, 83, 120)
 
 
 def export(graph, path, inputs, shapes, names, translations=None):
     """Export a graph module as the package does, and return it as a function of arrays by name.
 
-    Args:
-        graph: The module.
-        path: Of the file.
-        inputs: Its arguments, by name.
-        shapes: What is dynamic of each.
-        names: Of the outputs.
-        translations: As ``custom_translation_table``.
+    ``inputs`` are examples of its arguments by name, ``shapes`` what is free of each, ``names`` those of the outputs.
     """
     torch.onnx.export(graph, tuple(inputs.values()), str(path), dynamo=True, dynamic_shapes=tuple(shapes),
                       external_data=False, input_names=list(inputs), output_names=list(names), verbose=False,
@@ -39,12 +32,3 @@ def opened(file):
         return dict(zip(names, session.run(names, arrays), strict=True))
 
     return run
-
-
-def images(*shape, seed=0):
-    """Return images (B, H, W, 3) uint8 of noise with coarse and fine structure."""
-    rng = np.random.default_rng(seed)
-    batch, height, width, channels = shape
-    coarse = rng.integers(0, 256, (batch, -(-height // 16), -(-width // 16), channels))
-    coarse = coarse.repeat(16, 1).repeat(16, 2)[:, :height, :width]
-    return ((coarse + rng.integers(0, 256, shape)) // 2).astype(np.uint8)

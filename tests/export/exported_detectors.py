@@ -16,13 +16,12 @@ from xcit_dense.export.boxes import TRANSLATIONS
 from xcit_dense.export.detector import DetectorGraph
 
 #: The heads of the configs, made smaller.
-KINDS = ('maskrcnn', 'fasterrcnn', 'cascade', 'cascade_boxes', 'retinanet')
+KINDS = ('maskrcnn', 'fasterrcnn', 'cascade', 'retinanet', 'atss')
 CONFIGS = dict(
     small='maskrcnn_xcit_n12_p16_small',
     maskrcnn='maskrcnn_xcit_n12_p16_small', fasterrcnn='fasterrcnn_xcit_n12_p16_small',
-    cascade='cascade_maskrcnn_xcit_s12_p16_coco', cascade_boxes='cascade_maskrcnn_xcit_s12_p16_coco',
-    retinanet='retinanet_xcit_s12_p16_coco')
-BLANK = np.full((1, 96, 128, 3), 120, np.uint8)
+    cascade='cascade_maskrcnn_xcit_s12_p16_coco', retinanet='retinanet_xcit_s12_p16_coco',
+    atss='atss_xcit_s12_p16_coco')
 
 
 def config_of(kind, **changes):
@@ -33,12 +32,11 @@ def config_of(kind, **changes):
     model.backbone.update(arch=dict(embed_dims=32, depth=4, num_heads=4, patch_size=16),
                           out_indices=(0, 1, 2, 3)[-levels:], init_cfg=None)
     model.neck.update(in_channels=[32] * levels, out_channels=32)
-    small = dict(in_channels=32, feat_channels=32)
-    if kind == 'retinanet':
-        model.bbox_head.update(small, num_classes=7, stacked_convs=1)
+    if kind in ('retinanet', 'atss'):
+        model.bbox_head.update(in_channels=32, feat_channels=64, num_classes=7, stacked_convs=1)
         model.test_cfg.update(nms_pre=200)
     else:
-        model.rpn_head.update(small)
+        model.rpn_head.update(in_channels=32, feat_channels=32)
         model.test_cfg.rpn.update(nms_pre=200, max_per_img=60)
         heads = model.roi_head.bbox_head
         for head in heads if isinstance(heads, list) else [heads]:
@@ -53,8 +51,6 @@ def config_of(kind, **changes):
         model.neck.update(in_channels=[32] * 2, num_outs=3)
         model.rpn_head.anchor_generator.update(strides=[8, 16, 32], scales=[4])
         model.roi_head.bbox_roi_extractor.featmap_strides = model.roi_head.mask_roi_extractor.featmap_strides = [8, 16]
-    if kind == 'cascade_boxes':
-        model.roi_head.update(mask_roi_extractor=None, mask_head=None)
     cfg.merge_from_dict(changes)
     return cfg
 
@@ -70,24 +66,21 @@ def detector(kind, **changes):
     return with_findings(build(config_of(kind, **changes)))
 
 
-def _outputs(model, layers):
-    """Return the outputs of some layers for an image."""
-    found = []
-    hooks = [layer.register_forward_hook(lambda module, args, out: found.append(out)) for layer in layers]
-    eager(model, images(1, 96, 128))
-    for hook in hooks:
-        hook.remove()
-    return found
-
-
 def with_findings(model, wide: bool = False):
     """Set random parameters with which the scores of a detector for `images` are around the threshold; return it.
 
-    Args:
-        model: The detector.
-        wide: Whether its heads have the channels of a shipped config.
+    ``wide``: its heads have the channels of a shipped config.
     """
     one_stage, last = not hasattr(model, 'roi_head'), last_layers(model)
+
+    def outputs(layers):
+        found = []
+        hooks = [layer.register_forward_hook(lambda module, args, out: found.append(out)) for layer in layers]
+        eager(model, images(1, 96, 128))
+        for hook in hooks:
+            hook.remove()
+        return found
+
     with torch.no_grad():
         for parameter in model.parameters():
             inputs = parameter[:1].numel() if parameter.ndim else 1
@@ -95,11 +88,11 @@ def with_findings(model, wide: bool = False):
         # scores of only 0 and 1 would be ties, and so would IoUs of boxes narrower than a pixel
         scaled = [*last, *_named(model, 'rpn_reg', 'fc_reg', 'retina_reg', 'atss_reg')]
         for layer in scaled if one_stage or wide else ():
-            layer.weight.mul_(min(1., 0.5 / torch.cat([x.flatten() for x in _outputs(model, [layer])]).std()))
+            layer.weight.mul_(min(1., 0.5 / torch.cat([x.flatten() for x in outputs([layer])]).std()))
         if not one_stage:
             for layer in last:
                 layer.weight.mul_(4 if wide else 10)
-        logits = _outputs(model, last)
+        logits = outputs(last)
         if one_stage:
             shift(model, torch.cat([x.flatten() for x in logits]).quantile(0.98).item() + 1)
         else:
@@ -149,12 +142,6 @@ def eager(model, batch):
         return [sample.pred_instances for sample in model.test_step(data)]
 
 
-def run_graph(graph, batch):
-    """Return the outputs of the graph in PyTorch, by name."""
-    with torch.no_grad():
-        return dict(zip(graph.outputs, (x.numpy() for x in graph(torch.from_numpy(batch))), strict=True))
-
-
 class Exported:
     """A detector and its ONNX file; call it with images for the outputs by name."""
 
@@ -170,7 +157,6 @@ class Exported:
         shift(other.model, amount)
         proto = onnx.load(self.path)
         biases = [x for x in proto.graph.initializer if x.name.endswith(('fc_cls.bias', 'retina_cls.bias'))]
-        assert len(biases) == len(last_layers(other.model))
         for tensor, layer in zip(biases, last_layers(other.model), strict=True):
             tensor.CopyFrom(onnx.numpy_helper.from_array(layer.bias.detach().numpy(), tensor.name))
         other.run = opened(proto.SerializeToString())
@@ -180,21 +166,26 @@ class Exported:
         return self.run(image=batch)
 
 
-def assert_same(got, wanted, size, threshold=0.05, limit=100):
+def assert_same(got, model, batch):
     """Compare outputs of a graph with `eager`: to 0.05 pixels, 1e-4 of the scores, 0.1% of the pixels of masks.
 
-    One that the other has not may be just at the threshold, or at the limit.
+    One that the other has not may be just at the threshold, or at the limit. Returns the numbers of objects.
     """
     assert got['dets'].shape[1] == max(got['num'].max(), 1)
+    cfg, wanted = (model.roi_head if hasattr(model, 'roi_head') else model.bbox_head).test_cfg, eager(model, batch)
+    # of ATSS, scores are multiplied after they were compared with the threshold
+    threshold = 0 if _named(model, 'atss_cls') else cfg.score_thr
     for place, objects in enumerate(wanted):
         dets, labels, num = got['dets'][place], got['labels'][place], got['num'][place]
         assert (np.diff(dets[:, 4]) <= 0).all()
         assert (dets[num:, 4] == 0).all() and (labels[num:] == -1).all() and (dets[:num, 4] > threshold).all()
         pairs, left = _matched(dets[:num], labels[:num], objects)
-        least = max(objects.scores[-1].item(), threshold) if len(objects.scores) == limit else threshold
+        at_limit = len(objects.scores) == cfg.max_per_img
+        least = max(objects.scores[-1].item(), threshold) if at_limit else threshold
         assert all(abs(score - least) < 1e-4 for score in left), (left, num, len(objects.scores))
         if 'masks' in got and pairs:
-            _assert_masks(got['masks'][place], dets, objects, pairs, size)
+            _assert_masks(got['masks'][place], dets, objects, pairs, batch.shape[1:3])
+    return [len(objects.scores) for objects in wanted]
 
 
 def _matched(dets, labels, objects):

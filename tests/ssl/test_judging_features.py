@@ -11,20 +11,18 @@ import torch.nn.functional as F
 from mmengine.registry import MODELS, init_default_scope
 
 from helpers.models import prefixed
-from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG
+from helpers.paths import ROOT, TINY_CLS_CONFIG, TINY_CONFIG
 from helpers.tools import run_tool
 from xcit_dense import XCiT, XCiTClassifier
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.testing import set_knn, set_linear, set_test_size
 from xcit_dense.data.datasets import LOADERS
-from xcit_dense.ssl.dino import DINOHead
-from xcit_dense.train.runner import DenseRunner
-
-pytest.importorskip('mmpretrain')
-
-from xcit_dense.ssl.dino import DINO
+from xcit_dense.data.demo import make_demo_data
+from xcit_dense.report.curves import read_curves
+from xcit_dense.ssl.dino import DINO, DINOHead
 from xcit_dense.ssl.linear import RATES, LinearLayers
 from xcit_dense.ssl.probes import Features
+from xcit_dense.train.runner import DenseRunner
 
 pytestmark = pytest.mark.filterwarnings('ignore')
 ARCH = dict(embed_dims=32, depth=2, num_heads=4, patch_size=8, tokens_norm=False)
@@ -186,7 +184,6 @@ def with_option(option, change):
 @pytest.mark.parametrize('config, options, prepare, words', (
     (TINY_CLS_CONFIG, ('--knn', ), 'dense', ('dino.pth', 'without a class token', 'give a classifier')),
     (TINY_CONFIG, ('--knn', ), None, ('--knn', 'classifier', 'XCiT', 'xcit_s12_p16_custom')),
-    ('xcit_s12_p16_dino', ('--knn', ), None, ('labelled', 'such as xcit_s12_p16_custom')),
     ('xcit_n12_p16_dino_small', ('--size=64', ), None, ('such as xcit_s12_p16_custom', '--knn')),
     (TINY_CLS_CONFIG, ('--knn', ), 'broken', ('green/03.png', )),
     (TINY_CLS_CONFIG, with_option('--knn', 'train_dataloader=None'), None, ('--knn', 'no train_dataloader')),
@@ -197,7 +194,6 @@ def with_option(option, change):
     (TINY_CLS_CONFIG, with_option('--knn', 'model.backbone.num_classes=2'), None, ('3 class folders', '2 classes')),
     (TINY_CLS_CONFIG, with_option('--linear', 'test_dataloader.dataset.pipeline.1.edge=long'), None,
      ('--linear', 'ResizeEdge', '--linear short')),
-    (TINY_CONFIG, ('--linear', ), None, ('--linear', 'classifier', 'XCiT', 'xcit_s12_p16_custom')),
     (TINY_CLS_CONFIG, with_option('--knn', 'train_dataloader.dataset.ann_file={}/list.txt'), 'listed',
      ('line 2 has the label 7', ))))
 def test_what_cannot_be_judged_is_one_message(config, options, prepare, words, weights, data, demo_data, tmp_path):
@@ -305,3 +301,36 @@ def test_the_model_has_neither_a_head_of_its_own_nor_what_only_a_training_needs(
     set_knn(cfg, 5)
     assert cfg.model.backbone.num_classes == 0 and not cfg.model.backbone.drop_path_rate
     assert cfg.model.head == dict(type='KNNHead', num_classes=3) and 'train_cfg' not in cfg.model
+
+
+#: The small configs with a smaller model, which needs fewer minutes.
+CONFIG = '''_base_ = '{}/configs/{}.py'
+model = dict(backbone=dict(arch=dict(
+    _delete_=True, embed_dims=64, depth=4, num_heads=4, patch_size=8, out_indices=(0, 1, 2, 3))))
+'''
+
+
+@pytest.mark.slow
+def test_features_tell_the_shapes_apart(tmp_path):
+    """Without a label; and entropies of both models stay away from their bounds."""
+    make_demo_data(tmp_path / 'data', 320, 80, grey=True)
+    for name, base in (('pretext', 'xcit_n12_p16_dino_small'), ('classes', 'xcit_n12_p8_small')):
+        (tmp_path / f'{name}.py').write_text(CONFIG.format(ROOT, base))
+    run_tool('train.py', tmp_path / 'pretext.py', '--data-root', tmp_path / 'data/classes', '--work-dir',
+             tmp_path / 'dino', '--epochs', 8, '--cfg-options', 'randomness.seed=0')
+
+    def accuracy(weights):
+        said = run_tool('test.py', tmp_path / 'classes.py', weights, '--data-root', tmp_path / 'data/classes',
+                        '--work-dir', tmp_path / 'tested', '--knn').stdout
+        return float(re.findall(r'accuracy/top1: ([\d.]+)', said)[-1])
+
+    init_default_scope('mmpretrain')
+    torch.manual_seed(0)
+    model = MODELS.build(load_config(tmp_path / 'classes.py').model)
+    torch.save(model.backbone.state_dict(), tmp_path / 'random.pth')
+    learned, random = accuracy(tmp_path / 'dino'), accuracy(tmp_path / 'random.pth')
+    curves = read_curves(tmp_path / 'dino')
+    print(f'\nk-NN top-1 {learned}, random weights {random}')
+    assert learned > random + 15
+    for name in ('teacher_entropy', 'student_entropy'):
+        assert 0.05 < curves[name][-1][1] / curves['entropy_bound'][-1][1] < 0.95

@@ -1,14 +1,16 @@
 """The vote of nearest neighbours, and linear layers on features that do not change, by themselves."""
+import logging
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
-pytest.importorskip('mmpretrain')
-
-from xcit_dense.ssl import probes
+from xcit_dense.ssl import linear, probes
 from xcit_dense.ssl.dino import cosine
-from xcit_dense.ssl.linear import LinearLayers, LinearProbeHead, hold_out
+from xcit_dense.ssl.linear import RATES as ALL_RATES
+from xcit_dense.ssl.linear import LinearLayers, LinearProbeHead, LinearProbeHook, hold_out
 from xcit_dense.ssl.probes import KNNHead, knn_scores
 
 RATES = 1e-4, 1e-2, 1.
@@ -54,23 +56,22 @@ def blobs(count=60, seed=0):
     return 2 * F.one_hot(labels, 8).float() + 0.2 * torch.randn(count, 8, generator=generator), labels
 
 
-def test_each_layer_is_what_torch_learns_from_it_alone():
+def test_each_layer_is_what_torch_learns_from_it_alone(monkeypatch):
     """By torch's optimizer, with one loss and a rate that follows the cosine after each pass of three batches."""
+    monkeypatch.setattr(linear, '_BATCH', 25)
     features, labels = blobs()
-    layers = LinearLayers(8, 3, RATES, epochs=7, seed=3)
-    batches = [*zip(features.split(25), labels.split(25), strict=True)]
-    for _ in range(7):
-        for number, batch in enumerate(batches):
-            layers.step(*batch, ends=number == 2)
+    layers = LinearLayers(8, 3, RATES, epochs=7, seed=3).fit(features, labels, 7, seed=4)
+    order = torch.Generator().manual_seed(4)
+    passes = [torch.randperm(60, generator=order).split(25) for _ in range(7)]
     for layer, rate in zip(layers.layers, RATES, strict=True):
         weight = (0.01 * torch.randn(3, 8, generator=torch.Generator().manual_seed(3))).requires_grad_()
         bias = torch.zeros(3, requires_grad=True)
         optimizer = torch.optim.SGD([weight, bias], rate, momentum=0.9)
         for epoch in range(7):
             optimizer.param_groups[0]['lr'] = cosine(rate, 0., epoch, 7)
-            for inputs, targets in batches:
+            for places in passes[epoch]:
                 optimizer.zero_grad()
-                F.cross_entropy(F.linear(inputs, weight, bias), targets).backward()
+                F.cross_entropy(F.linear(features[places], weight, bias), labels[places]).backward()
                 optimizer.step()
         torch.testing.assert_close(layer.weight, weight, atol=1e-6, rtol=1e-5)
         torch.testing.assert_close(layer.bias, bias, atol=1e-6, rtol=1e-5)
@@ -113,6 +114,11 @@ def test_the_head_takes_a_layer_and_keeps_it_out_of_checkpoints():
     assert not head.state_dict() and not head(features).requires_grad
 
 
-def test_images_of_each_class_are_held_out_unless_it_has_only_one():
+def test_images_of_each_class_are_held_out_unless_it_has_only_one(caplog):
     labels = torch.tensor([0] * 12 + [1] + [2] * 2 + [3] * 10)
     assert hold_out(labels).nonzero().flatten().tolist() == [0, 10, 13, 15]
+    with caplog.at_level('INFO'):
+        features = SimpleNamespace(once=lambda: (torch.eye(3, 8), torch.arange(3)))  # then all of them choose the rate
+        _, rate = LinearProbeHook({}, 20)._best(features, 3, 0, logging.getLogger())
+    assert 'no class has two training images' in caplog.text and ': 100.00' in caplog.text
+    assert rate == pytest.approx(3 / 256 * ALL_RATES[-1])

@@ -136,15 +136,6 @@ def test_weights_load_strictly(teacher_file, tmp_path):
     assert_equal(dict(teacher.model.state_dict()), before)
 
 
-def test_the_default_teacher_has_the_names_of_its_file():
-    """DeiT's file has timm's names."""
-    timm = pytest.importorskip('timm')
-    with torch.device('meta'):
-        names = set(timm.create_model('regnety_160.deit_in1k', num_classes=1000).state_dict())
-    assert {'stem.conv.weight', 's1.b1.conv1.conv.weight', 's1.b1.se.fc1.bias', 's4.b1.downsample.bn.running_var',
-            's3.b11.conv3.bn.weight', 'head.fc.weight'} <= names
-
-
 def test_a_teacher_of_other_classes(teacher_file, tmp_path):
     content = dict(state_dict=torch.load(teacher_file)['model'],
                    meta=dict(dataset_meta=dict(classes=['blue', 'green', 'red'])))
@@ -169,7 +160,6 @@ def test_no_such_classifier():
             ('torchvision', 'fcn_resnet50', 'no classifier of this name'),
             ('torchvision', 'resnet18.V9', 'no weights V9, only IMAGENET1K_V1'),
             ('mmpretrain', 'resnet18_8xb32_in1', 'Failed to find model'),
-            ('xcit_dense', 'xcit_m24_p16_custm', 'did you mean xcit_m24_p16_custom'),
             ('xcit_dense', 'xcit://small_24_p8_24', 'did you mean .*small_24_p8_224'),
             ('xcit_dense', 'maskrcnn_xcit_n12_p16_small', 'MaskRCNN is not in the mmpretrain::model registry'),
             ('xcit_dense', 'xcit_n12_p16_dino_small', 'is not a classifier')):

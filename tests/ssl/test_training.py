@@ -1,11 +1,13 @@
 """Trainings of DINO: when the teacher follows, the alarm for a collapse, stopped and resumed, in two processes."""
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
 from mmengine.hooks import Hook
 from mmengine.optim import OptimWrapper
 from mmengine.registry import MODELS, OPTIM_WRAPPERS, init_default_scope
+from mmengine.runner import EpochBasedTrainLoop
 
 from helpers.models import randomise
 from helpers.paths import TINY_DINO_CONFIG
@@ -13,9 +15,8 @@ from helpers.runs import At, assert_same_run, make_config, terminate, train
 from helpers.tools import run_tool
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError, Stopped
-from xcit_dense.ssl.dino_hooks import DINOHook
-
-pytest.importorskip('mmpretrain')
+from xcit_dense.ssl import dino
+from xcit_dense.ssl.dino_hooks import DINOHook, progress
 
 
 @pytest.fixture
@@ -88,6 +89,12 @@ def test_a_momentum_out_of_range_is_refused(class_folders):
     with pytest.raises(ConfigError, match='DINO: centre_momentum must be from 0 to 1, got 1.5'):
         load_config(TINY_DINO_CONFIG, cfg_options={'model.centre_momentum': 1.5}, data_root=str(class_folders),
                     check=True)
+
+
+def test_schedules_count_epochs_or_iterations_as_the_training_does():
+    epochs = EpochBasedTrainLoop.__new__(EpochBasedTrainLoop)
+    assert [progress(SimpleNamespace(train_loop=loop, epoch=2, iter=9)) for loop in (epochs, None)] == [2, 9]
+    assert [dino.linear(1., 5., step, 3) for step in range(5)] == [1, 3, 5, 5, 5] and dino.linear(1., 5., 0, 1) == 1
 
 
 HEALTHY = dict(teacher_temperature=(0.04, 0.07), warmup=2)
@@ -165,18 +172,15 @@ optim_wrapper = dict(optimizer=dict(_delete_=True, type='SGD', lr=0.01, weight_d
 '''
 
 
-def arguments(tmp_path, class_folders, text):
-    (tmp_path / 'config.py').write_text(f"_base_ = '{TINY_DINO_CONFIG}'\n{text}")
-    return 'train.py', tmp_path / 'config.py', '--data-root', class_folders / 'train', '--work-dir'
-
-
 def test_two_processes_learn_what_one_does_with_the_joined_batch(two_processes, class_folders, tmp_path):
     """The centre is that of the images of both; with random weights their outputs are far apart."""
     init_default_scope('mmpretrain')
     cfg = load_config(TINY_DINO_CONFIG, cfg_options={'model.head.batch_norm': False})
     torch.save(randomise(MODELS.build(cfg.model), noise=0.5).state_dict(), tmp_path / 'random.pth')
-    args = arguments(tmp_path, class_folders, f"{SAME}load_from = '{tmp_path}/random.pth'\ncustom_hooks = [dict("
-                     "type='RankDumpHook'), dict(type='DINOHook', momentum=(0.9, 1.), warmup=2)]\n")
+    (tmp_path / 'config.py').write_text(
+        f"_base_ = '{TINY_DINO_CONFIG}'\n{SAME}load_from = '{tmp_path}/random.pth'\ncustom_hooks = [dict("
+        "type='RankDumpHook'), dict(type='DINOHook', momentum=(0.9, 1.), warmup=2)]\n")
+    args = 'train.py', tmp_path / 'config.py', '--data-root', class_folders / 'train', '--work-dir'
     two_processes.run_tool(*args, tmp_path / 'two')
     run_tool(*args, tmp_path / 'one', '--cfg-options', 'train_dataloader.batch_size=6')
     first, second = (torch.load(tmp_path / f'two/rank{rank}.pt') for rank in (0, 1))

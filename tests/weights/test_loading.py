@@ -1,7 +1,6 @@
 """Load weights into a model: all of them, or an error that shows what does not fit."""
 import argparse
 import sys
-from fractions import Fraction
 from functools import partial
 
 import pytest
@@ -18,8 +17,7 @@ from xcit_dense import XCiT
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import CheckpointError
 from xcit_dense.weights import classes_of_checkpoint, load_backbone, load_classifier, load_model, read_checkpoint
-from xcit_dense.weights.convert import convert, from_official
-from xcit_dense.weights.layouts import LAYOUTS, Contents
+from xcit_dense.weights.convert import convert
 
 
 def test_a_file_of_another_arch_is_said_with_what_takes_it(tmp_path):
@@ -99,12 +97,13 @@ def test_safetensors_are_known_whatever_the_length_of_their_header(tmp_path):
         assert torch.equal(read_checkpoint(path)['a'], torch.arange(3.)), length
 
 
-@pytest.mark.parametrize('kind', ('Pretrained', 'mmengine.Pretrained', PretrainedInit))
-@pytest.mark.parametrize('wrap', (lambda cfg: cfg, lambda cfg: [cfg]), ids=('dict', 'list'))
-def test_init_cfg_loads_strictly_and_once(tmp_path, kind, wrap):
+@pytest.mark.parametrize('kind, is_list', (
+    ('Pretrained', False), ('mmengine.Pretrained', True), (PretrainedInit, True)))
+def test_init_cfg_loads_strictly_and_once(tmp_path, kind, is_list):
     """A detector initialises its parts one after the other, and skips those that are initialised already."""
     state = official_state()
-    init_cfg = wrap(dict(type=kind, checkpoint=str(save(tmp_path / 'in1k.pth', {'model': state}))))
+    init_cfg = dict(type=kind, checkpoint=str(save(tmp_path / 'in1k.pth', {'model': state})))
+    init_cfg = [init_cfg] if is_list else init_cfg
     detector = BaseModule()
     detector.backbone = model = build(init_cfg=init_cfg)
     assert not model.is_init
@@ -171,14 +170,11 @@ def test_errors_say_what_the_file_holds_and_what_was_wanted(tmp_path):
 
 #: Some names of the authors' whole models, as mmdet 2 and mmseg 0 wrote them.
 OLD_NAMES = {
-    'mmdet': ('backbone.fpn1.3.weight', 'neck.lateral_convs.0.conv.weight', 'neck.fpn_convs.3.conv.bias',
-              'rpn_head.rpn_conv.weight', 'rpn_head.rpn_cls.weight', 'rpn_head.rpn_reg.bias',
-              'roi_head.bbox_head.fc_cls.weight', 'roi_head.bbox_head.fc_reg.bias',
+    'mmdet': ('backbone.fpn1.3.weight', 'neck.lateral_convs.0.conv.weight', 'rpn_head.rpn_cls.weight',
               'roi_head.bbox_head.shared_fcs.1.weight', 'roi_head.mask_head.convs.0.conv.weight',
               'roi_head.mask_head.upsample.weight', 'roi_head.mask_head.conv_logits.bias'),
-    'mmseg': ('backbone.pos_embeder.token_projection.weight', 'neck.lateral_convs.0.conv.weight',
-              'decode_head.conv_seg.weight', 'decode_head.scale_heads.0.0.conv.weight',
-              'decode_head.scale_heads.3.4.bn.running_mean'),
+    'mmseg': ('backbone.pos_embeder.token_projection.weight', 'decode_head.conv_seg.weight',
+              'decode_head.scale_heads.0.0.conv.weight', 'decode_head.scale_heads.3.4.bn.running_mean'),
 }
 
 
@@ -233,7 +229,7 @@ def test_whole_models_load_strictly(names, words):
 def test_classes_of_checkpoint():
     assert classes_of_checkpoint({'meta': {'dataset_meta': {'classes': ['a', 'b']}}}, 'x') == ('a', 'b')
     assert classes_of_checkpoint({'meta': {'CLASSES': 'cat'}}, 'x') == ('cat', )  # of mmdet 2, where there is one
-    with pytest.raises(CheckpointError, match='class names'):
+    with rejects('x holds no class names'):
         classes_of_checkpoint({'meta': {}}, 'x')
 
 
@@ -243,16 +239,13 @@ def load_whole(model, path):
 
 @pytest.mark.parametrize('change, words', (
     (lambda v: v.long(), 'int64'),
-    (lambda v: v > 0, 'bool'),
     (lambda v: v.to(torch.complex64), 'complex'),
     (lambda v: v.to(torch.bfloat16).view(torch.uint16), 'uint16'),
-    (lambda v: v * float('nan'), 'NaN'),
     (lambda v: v.index_fill(0, torch.tensor([1]), float('nan')), 'NaN'),
     (lambda v: v.index_fill(0, torch.tensor([1]), -float('inf')), 'infinite'),
     (lambda v: v.to_sparse(), 'not dense'),
     (lambda v: torch.quantize_per_tensor(v, 0.1, 0, torch.qint8), 'not dense'),
     (lambda v: v.to('meta'), 'not dense'),
-    (lambda v: v.to_sparse_csr() if v.dim() == 2 else v.to_sparse(), 'not dense'),
     (lambda v: torch.nested.nested_tensor([v, v]), 'not dense'),
 ))
 @pytest.mark.parametrize('load', (load_backbone, load_whole))
@@ -282,16 +275,13 @@ BACKBONE, CLASSIFIER, DINO = (build, load_backbone, None), (classifier, load_cla
     ((BACKBONE, *DINO), put('blocks.4.gamma1', 32), ('1 unknown', 'blocks.4.gamma1')),
     ((BACKBONE, *DINO), put('blocks.0.mlp.fc1.bias', 48), ('1 of another shape', '(48,)', '(128,)')),
     ((BACKBONE, ), put('blocks.4.gamma1', 32), ('5 blocks', )),
-    ((BACKBONE, ), put('extra', 1), ('unknown', 'extra')),
     ((BACKBONE, ), put('fpn2.0.weight', 32, 32, 2, 2), ('missing', 'fpn1.0.weight')),
     (DINO, lambda s: s['blocks.0.gamma1'].fill_(torch.nan), ('blocks.0.gamma1: NaN', )),
     (DINO, lambda s: s.update({'blocks.0.gamma1': torch.zeros(32).to_sparse()}), ('not dense', 'blocks.0.gamma1')),
     ((CLASSIFIER, ), remove('cls_token'), ('1 missing', 'cls_token')),
-    ((CLASSIFIER, ), remove('norm.weight'), ('norm.weight', )),
     ((CLASSIFIER, ), remove('head.weight'), ('1 missing', 'head.weight')),
     ((CLASSIFIER, ), put('head.weight', 10, 31), ('head.weight (10, 31)', '(10, 32)')),
     ((CLASSIFIER, ), put('cls_token', 1, 1, 31), ('cls_token (1, 1, 31)', )),
-    ((CLASSIFIER, ), lambda s: s['cls_token'].fill_(torch.nan), ('cls_token: NaN', )),
     ((CLASSIFIER, ), put('cls_attn_blocks.2.gamma1', 32), ('1 unknown', 'cls_attn_blocks.2.gamma1')),
     ((CLASSIFIER, ), lambda s: [s.pop(n) for n in list(s) if n.startswith(('cls', 'norm', 'head'))],
      ('the dense layout', 'cls_token', 'with classifier'))) for way in ways])
@@ -340,26 +330,3 @@ def test_statistics_are_possible(tmp_path, kind, value, words):
     for load in (load_backbone, load_whole):
         with rejects(f'{name}: {words}'):
             load(build(), path)
-
-
-@pytest.mark.parametrize('name', ('blocks.0.mlp.fc1.weight', 'head.weight'))
-def test_sparse_tensors_of_layouts_that_transpose(name, tmp_path):
-    state, _ = from_official(Contents('official', official_state(), {}), LAYOUTS['dense'])
-    state |= {n: v for n, v in official_state().items() if n.startswith('head')}
-    path = save(tmp_path / 'odd.pth', {n.replace('running_mean', '_mean'): v.to_sparse() if n.endswith(name) else v
-                                       for n, v in state.items()})
-    with rejects('not dense', name):
-        load_backbone(build(), path)
-
-
-def test_what_a_user_allows_torch_to_read_stays_allowed(tmp_path):
-    """By class, and by the names of this package's own stand-ins."""
-    allowed = [argparse.Namespace, (dict, 'mmengine.logging.history_buffer.HistoryBuffer'), Fraction]
-    path = save(tmp_path / 'own.pth', {**dense_state(), 'note': argparse.Namespace(lr=1)})
-    with torch.serialization.safe_globals(allowed):
-        before = torch.serialization.get_safe_globals()
-        read_checkpoint(path)
-        assert set(torch.serialization.get_safe_globals()) == set(before)
-        with rejects():
-            read_checkpoint(save(tmp_path / 'code.pth', {'x': save}))
-        assert set(torch.serialization.get_safe_globals()) == set(before)
