@@ -6,7 +6,6 @@ from mmengine.hooks import Hook
 from helpers.paths import TINY_CLS_CONFIG
 from helpers.runs import At, assert_same_run, make_config, stop_after, train
 from xcit_dense.train.startup import describe_run
-from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 pytest.importorskip('mmpretrain')
 pytestmark = pytest.mark.filterwarnings('ignore')
@@ -66,26 +65,3 @@ def test_what_a_run_from_other_weights_is_told(class_folders, tmp_path, looked):
     assert lines['model'].strip() == 'ImageClassifier with XCiTClassifier'
     assert '1 epoch of 3 iterations' in lines['schedule'] and 'CosineAnnealing' in lines['schedule']
     assert '3 classes' in lines['training data'] and 'mmpretrain' in lines['versions']
-
-
-@pytest.mark.slow
-def test_two_processes_go_on_exactly(two_processes, class_folders, tmp_path):
-    """Each with its share of the versions of an image; the average and the random numbers of both."""
-
-    def run(name, hooks, *options, check=True):
-        config = tmp_path / 'config.py'
-        config.write_text(
-            f"_base_ = '{TINY_CLS_CONFIG}'\nrandomness = dict(seed=1)\ncustom_imports = dict(imports=['xcit_dense', "
-            f"'xcit_dense.for_mmpretrain', 'helpers.rank_dump'])\n_base_.custom_hooks += [{hooks}]\n"
-            'custom_hooks = _base_.custom_hooks\n')
-        return two_processes.run_tool('train.py', config, '--data-root', class_folders, '--work-dir', tmp_path / name,
-                                      '--auto-scale-lr', *options, check=check)
-
-    run('whole', '')
-    stop = "dict(type='SignalHook', rank=1, iteration=3, number='SIGTERM')"
-    assert [done.returncode for done in run('run', stop, check=False)] == [143, 143]
-    run('run', '', '--resume')
-    got, wanted = (read_checkpoint(newest_checkpoint(tmp_path / name)) for name in ('run', 'whole'))
-    assert len(got['training']['loops']) == 2 and got['ema_state_dict']['steps'] == got['meta']['iter'] == 4
-    assert_same_run(got, wanted)
-    assert all(group['initial_lr'] == pytest.approx(1e-3 * 8 / 16) for group in got['optimizer']['param_groups'])
