@@ -55,7 +55,7 @@ def test_every_damage_is_found_or_harmless(trained, tmp_path):
     wanted, data = read_checkpoint(path), path.read_bytes()
     copy_of = tmp_path / 'damaged.pth'
     found = 0
-    for place in np.random.default_rng(0).integers(len(data), size=40).tolist():
+    for place in np.random.default_rng(0).integers(len(data), size=25).tolist():
         damaged = bytearray(data)
         damaged[place] ^= 1 << place % 8
         copy_of.write_bytes(damaged)
@@ -64,7 +64,7 @@ def test_every_damage_is_found_or_harmless(trained, tmp_path):
         except CheckpointError as error:
             assert 'damaged.pth: the file is damaged' in str(error) and damage(copy_of)
             found += 1
-    assert found > 20
+    assert found > 12
     for length in (0, 1, 100, len(data) // 2, len(data) - 1):
         copy_of.write_bytes(data[:length])
         assert damage(copy_of)
@@ -153,9 +153,7 @@ def test_all_old_ones_go_and_none_that_is_kept(demo_data, tmp_path, monkeypatch)
     assert first > max(i for i, call in enumerate(disk.calls) if call[0] == 'replace')
 
 
-@pytest.mark.parametrize('failing, call', (
-    pytest.param('iter_2.pth', 'fsync', marks=pytest.mark.slow), ('iter_2.pth', 'replace'),
-    ('last_checkpoint', 'replace')))
+@pytest.mark.parametrize('failing, call', (('iter_2.pth', 'fsync'), ('last_checkpoint', 'replace')))
 def test_what_fails_leaves_the_checkpoint_before(failing, call, demo_data, tmp_path, monkeypatch):
     """Of the pair too that is written second: the new checkpoint may be there, the old one must be."""
     disk, kept = Disk(tmp_path, monkeypatch), []

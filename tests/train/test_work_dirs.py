@@ -58,12 +58,12 @@ def tell(path, to=None, **infos):
     torch.save(state, to or path)
 
 
-@pytest.mark.parametrize('start', ('file', 'folder', 'new'))
+@pytest.mark.parametrize('start', ('folder', 'new'))
 def test_a_run_in_the_folder_of_another_moves_its_files(start, two, demo_data):
     first, other = two
     before = contents(other)
     cfg = short_config(demo_data, other, 4 if start != 'new' else 2, max_keep_ckpts=1)
-    cfg.load_from = dict(file=str(first / 'iter_3.pth'), folder=str(first), new=None)[start]
+    cfg.load_from = None if start == 'new' else str(first)
     train(cfg, resume=start != 'new')
     aside, = other.glob('before_*')
     assert contents(aside) == before and read_notes(aside).run == 'another'
@@ -85,8 +85,7 @@ def test_the_tool_refuses_the_folder_of_another_run(two, demo_data):
         check_work_dir(Config(dict(work_dir=str(first), resume=False)))
 
 
-@pytest.mark.parametrize('named', (True, False))
-@pytest.mark.parametrize('by_hand', (True, False))
+@pytest.mark.parametrize('by_hand, named', ((True, False), (False, True)))
 def test_a_checkpoint_among_the_files_of_another_run_is_refused(by_hand, named, two, demo_data):
     """Copied there by hand, so that its place does not tell; nor does one of mmengine's name its run."""
     first, other = two
@@ -106,7 +105,7 @@ def test_a_checkpoint_among_the_files_of_another_run_is_refused(by_hand, named, 
     assert contents(other) == before
 
 
-@pytest.mark.parametrize('source, named', ((None, True), ('iter_3.pth', True), ('iter_3.pth', False), ('', False)))
+@pytest.mark.parametrize('source, named', ((None, True), ('iter_3.pth', False), ('', False)))
 def test_a_run_goes_on_in_its_folder(source, named, run, demo_data, tmp_path):
     """Which was moved; by the option, or by hand as a file or by its folder; a noted checkpoint needs no name."""
     folder, before = shutil.copytree(run, tmp_path / 'run'), contents(run)
@@ -123,8 +122,7 @@ def test_a_run_goes_on_in_its_folder(source, named, run, demo_data, tmp_path):
     assert contents(run) == before
 
 
-@pytest.mark.parametrize('key, name', (('load_from', 'iter_3.pth'), ('init_from', 'iter_3.pth'), ('init_from', ''),
-                                       ('load_from', 'iter_33.pth'), ('init_from', 'iter_33.pth')))
+@pytest.mark.parametrize('key, name', (('load_from', 'iter_3.pth'), ('init_from', ''), ('init_from', 'iter_33.pth')))
 def test_weights_of_the_folder_that_is_to_be_taken_are_refused(key, name, two, demo_data):
     """Nor does a start that is not there move anything."""
     first, _ = two
@@ -137,17 +135,16 @@ def test_weights_of_the_folder_that_is_to_be_taken_are_refused(key, name, two, d
     assert contents(first) == before and config_in(first) == config
 
 
-@pytest.mark.parametrize('resume, load_from, kept', (
-    (True, 'iter_3.pth', None), ('iter_3.pth', 'weights.pth', 'weights.pth'), ('auto', 'weights.pth', 'weights.pth')))
-def test_the_config_of_a_resumed_run_is_one_for_new_runs(resume, load_from, kept, run, demo_data, tmp_path):
+@pytest.mark.parametrize('resume, load_from', ((True, 'iter_3.pth'), ('iter_3.pth', 'weights.pth')))
+def test_the_config_of_a_resumed_run_is_one_for_new_runs(resume, load_from, run, demo_data, tmp_path):
     """It continues nothing, and starts from the same weights, which the resumed run does not fetch."""
     folder = shutil.copytree(run, tmp_path / 'run')
     cfg = short_config(demo_data, folder, 4)
     cfg.load_from = str(folder / load_from)
     cfg.model.backbone.init_cfg = dict(type='Pretrained', checkpoint='absent.pth')
-    train(cfg, resume=str(folder / resume) if resume == 'iter_3.pth' else resume)
+    train(cfg, resume=resume is True or str(folder / resume))
     found = Config.fromfile(folder / TINY_SEG_CONFIG.name, import_custom_modules=False)
-    kept = kept and str(folder / kept)
+    kept = None if resume is True else str(folder / load_from)
     assert (found.resume, found.load_from, found.train_cfg.max_iters) == (False, kept, 4)
     assert found.model.backbone.init_cfg.checkpoint == 'absent.pth'
 
@@ -171,10 +168,9 @@ def test_the_list_in_a_checkpoint_of_mmengine_deletes_nothing(run, demo_data, tm
     assert sorted(contents(tmp_path)) == ['iter_1.pth', 'iter_2.pth', 'iter_3.pth', 'iter_4.pth']
 
 
-@pytest.mark.parametrize('save_best', ('auto', pytest.param('mIoU', marks=pytest.mark.slow)))
-def test_the_best_of_another_run_stays(save_best, demo_data, tmp_path):
+def test_the_best_of_another_run_stays(demo_data, tmp_path):
     """Also where a file of its name lies here."""
-    changes = {'default_hooks.checkpoint': dict(save_best=save_best, rule='greater'), 'train_cfg.val_interval': 1}
+    changes = {'default_hooks.checkpoint': dict(save_best='auto', rule='greater'), 'train_cfg.val_interval': 1}
     first, second = tmp_path / 'first', tmp_path / 'second'
     train(make_config(TINY_SEG_CONFIG, demo_data, first, **changes), Metrics(1., 3., 2., 2.))
     cfg = make_config(TINY_SEG_CONFIG, demo_data, second, **changes, **{'train_cfg.max_iters': 6})
@@ -202,11 +198,11 @@ def test_paths_in_a_checkpoint_are_those_of_the_folder_of_today(own, tmp_path):
     assert hub.runtime_info.get('last_ckpt') == (str(tmp_path / 'iter_4.pth') if own else None)
 
 
-@pytest.mark.parametrize('template', ('ep{}.ckpt', 'best_{}.pth'))
-def test_checkpoints_of_any_name_are_found_kept_and_replaced(template, demo_data, tmp_path):
-    cfg = short_config(demo_data, tmp_path, 2, max_keep_ckpts=2, filename_tmpl=template)
+def test_checkpoints_of_any_name_are_found_kept_and_replaced(demo_data, tmp_path):
+    """Also one that looks like that of a best checkpoint."""
+    cfg = short_config(demo_data, tmp_path, 2, max_keep_ckpts=2, filename_tmpl='best_{}.ckpt')
     train(cfg)
-    names = [template.format(number) for number in (1, 2, 3)]
+    names = [f'best_{number}.ckpt' for number in (1, 2, 3)]
     assert fetch(str(tmp_path)) == tmp_path / names[1]
     assert newest_checkpoint(tmp_path, to_resume=True) == tmp_path / names[1]
     with pytest.raises(ConfigError, match='has checkpoints of an earlier run'):
@@ -232,8 +228,7 @@ def test_checkpoints_of_mmengine_are_found_by_the_pointer(tmp_path):
         assert newest_checkpoint(tmp_path) == tmp_path / 'ep2.pth', pointer
 
 
-@pytest.mark.parametrize('template, placed', (
-    ('ep{}.pt', 'within'), ('{}.pth', 'resumed'), pytest.param('ep{}.pt', 'resumed', marks=pytest.mark.slow)))
+@pytest.mark.parametrize('template, placed', (('ep{}.pt', 'within'), ('{}.pth', 'resumed')))
 def test_a_file_that_the_run_did_not_write_is_moved_and_not_replaced(template, placed, demo_data, tmp_path, capfd):
     """New since the run began or since it stopped; neither is it deleted later as one of the run's."""
     theirs = tmp_path / template.format(2)
@@ -252,7 +247,7 @@ def test_a_file_that_the_run_did_not_write_is_moved_and_not_replaced(template, p
     assert re.search(f'{theirs.name} was not written by this run', ''.join(capfd.readouterr()))
 
 
-@pytest.mark.parametrize('save_best', ('mIoU', 'auto', ['mIoU', 'aAcc']))
+@pytest.mark.parametrize('save_best', ('auto', ['mIoU', 'aAcc']))
 def test_a_best_file_that_the_run_did_not_write_is_moved_and_not_replaced(save_best, demo_data, tmp_path):
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{
         'train_cfg.val_interval': 1, 'train_cfg.max_iters': 2,
