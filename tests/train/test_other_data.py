@@ -1,6 +1,4 @@
 """Data sets and loops that are not the frameworks' own: batched reading, changed data, a user's loop."""
-import re
-
 import pytest
 import torch
 from mmengine.registry import DATASETS, LOOPS
@@ -99,16 +97,14 @@ def test_a_loop_of_a_users_own_trains_saves_and_goes_on(demo_data, tmp_path, cap
     assert train(cfg, resume=True)['meta']['iter'] == 3
 
 
-@pytest.mark.parametrize('name, stop, count, said', (
-    ('epochs', 2, 2, 'on 6 images, now there are 2'),
-    ('epochs', 2, 5, 'on 6 images, now there are 5'), ('iterations', 3, 4, 'on 6 images, now there are 4')))
-def test_another_number_of_images_is_said_and_trained_on(name, stop, count, said, demo_data, tmp_path, capfd):
+@pytest.mark.parametrize('name, stop, count', (('epochs', 2, 2), ('iterations', 3, 4)))
+def test_another_number_of_images_is_said_and_trained_on(name, stop, count, demo_data, tmp_path, capfd):
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{
         **CASES[name][2], **NO_VALIDATION, 'optim_wrapper.accumulative_counts': 1})
     stop_after(stop, cfg)
     cfg.train_dataloader.dataset.indices = count
     got = train(cfg, resume=True)
     told = ''.join(capfd.readouterr())
-    assert re.search(said, told) and 'nothing is left' not in told
+    assert f'on 6 images, now there are {count}' in told and 'nothing is left' not in told
     assert got['training']['samples'] == count
     assert (got['meta']['epoch'] if name == 'epochs' else got['meta']['iter']) in (2, 4)

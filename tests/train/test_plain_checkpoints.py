@@ -15,7 +15,7 @@ from torchvision import tv_tensors
 from helpers.models import assert_equal
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.runs import NO_VALIDATION, assert_same_run, make_config, stop_after, train
-from xcit_dense.weights import newest_checkpoint, read_checkpoint
+from xcit_dense.weights import newest_checkpoint
 from xcit_dense.weights.convert import from_plain, to_plain
 
 
@@ -66,22 +66,16 @@ class Keeper(Hook):
             runner.message_hub.update_info(key, value)
 
 
-@pytest.mark.parametrize('of_mmengine', (False, pytest.param(True, marks=pytest.mark.slow)))
-def test_what_hooks_keep_comes_back_and_the_curves_go_on(of_mmengine, demo_data, tmp_path, capsys):
-    """Also from a checkpoint as mmengine writes it, with log buffers and arrays themselves."""
+def test_what_hooks_keep_comes_back_and_the_curves_go_on(demo_data, tmp_path, capsys):
     first, second = Keeper(), Keeper()
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path / 'whole', **NO_VALIDATION)
     wanted = train(cfg)
     cfg.work_dir = str(tmp_path / 'run')
     stop_after(3, cfg, first)
     assert first.resumed == {}
-    path = newest_checkpoint(tmp_path / 'run')
-    infos = load(path)['message_hub']['runtime_info']
+    infos = load(newest_checkpoint(tmp_path / 'run'))['message_hub']['runtime_info']
     assert 'own' not in infos and 'message_hub.runtime_info.own' in (said := capsys.readouterr().out)
     assert 'test_plain_checkpoints.Own' in said
-    if of_mmengine:
-        torch.save(from_plain(read_checkpoint(path)), path)
-        assert b'HistoryBuffer' in path.read_bytes()
     end, got = train(cfg, second, resume=True), second.resumed
     assert (got['array'] == Keeper.values['array']).all() and got['array'].dtype == np.float32
     assert got['number'] == float(np.float32(0.1))

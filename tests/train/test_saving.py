@@ -3,7 +3,6 @@ import errno
 import os
 import re
 import resource
-import shutil
 from itertools import dropwhile
 
 import numpy as np
@@ -91,17 +90,6 @@ def test_a_disk_that_fills_up_costs_curves_and_not_the_run(demo_data, tmp_path, 
     backend._scalar_save_file = '/dev/full'
     backend.add_scalars(dict(loss=1.))
     assert 'cannot write the curves: [Errno 28]' in ''.join(capfd.readouterr())
-
-
-def test_a_new_run_that_dies_at_once_leaves_nothing_to_resume(trained_segmentor, demo_data, tmp_path):
-    """Not the run before it, whose checkpoints were moved."""
-    work_dir = shutil.copytree(trained_segmentor[0], tmp_path / 'run')
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, work_dir)
-    with pytest.raises(RuntimeError, match='killed by the test'):
-        train(cfg, At(1, die))
-    assert [path.name for path in work_dir.glob('before_*/iter_4.pth')] == ['iter_4.pth']
-    with pytest.raises(CheckpointError, match='nothing to resume'):
-        train(cfg, resume=True)
 
 
 def test_a_hook_of_a_users_own_saves_where_the_run_stands(demo_data, tmp_path):
@@ -195,26 +183,19 @@ def test_a_failure_that_the_run_survives_takes_back_what_it_noted(demo_data, tmp
     assert got['message_hub']['runtime_info']['run_id'] == read_notes(tmp_path).run
 
 
-def test_a_checkpoint_without_its_pointer_is_among_those_that_go(demo_data, tmp_path, monkeypatch):
-    disk, there = Disk(tmp_path, monkeypatch), []
-    broken = {('replace', 'last_checkpoint.*.part'): OSError(errno.EIO, 'broken')}
-    hooks = [At(2, lambda _: disk.failing.update(broken)),
-             At(3, lambda _: (disk.failing.clear(), there.extend(p.name for p in tmp_path.glob('*.pth'))),
-                where='before_train_iter')]
-    train(short_config(demo_data, tmp_path, 3, max_keep_ckpts=1, on_write_error='continue'), *hooks)
-    assert sorted(there) == ['iter_1.pth', 'iter_2.pth']
-    assert [p.name for p in tmp_path.glob('*.pth')] == ['iter_3.pth']
+def best_config(demo_data, work_dir, iterations, **checkpoint):
+    """Return the config of a segmentor that validates every iteration and saves only the best."""
+    return make_config(TINY_SEG_CONFIG, demo_data, work_dir, **{
+        'train_cfg.val_interval': 1, 'train_cfg.max_iters': iterations, 'default_hooks.checkpoint': dict(
+            interval=10, save_last=False, save_best='mIoU', rule='greater', **checkpoint)})
 
 
 def test_the_best_score_is_not_that_of_a_file_that_could_not_be_written(demo_data, tmp_path, monkeypatch):
     """Neither the first one, without which there is none, nor a later one."""
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{
-        'train_cfg.val_interval': 1, 'train_cfg.max_iters': 5, 'default_hooks.checkpoint': dict(
-            interval=10, save_last=False, save_best='mIoU', rule='greater', on_write_error='continue')})
     disk = Disk(tmp_path, monkeypatch)
     for number in (1, 3):
         disk.failing[('replace', f'best_mIoU_iter_{number}.pth.*.part')] = OSError(errno.EIO, 'broken')
-    runner = build_runner(cfg)
+    runner = build_runner(best_config(demo_data, tmp_path, 5, on_write_error='continue'))
     found = []
     for hook in (Metrics(5., 1., 4., 2., 1.), At(2, lambda runner: found.append(
             set(runner.message_hub.runtime_info)), where='before_train_iter')):
@@ -226,11 +207,8 @@ def test_the_best_score_is_not_that_of_a_file_that_could_not_be_written(demo_dat
 
 
 def test_the_best_checkpoint_goes_after_the_better_one_is_there(demo_data, tmp_path, monkeypatch):
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{
-        'train_cfg.val_interval': 1, 'train_cfg.max_iters': 3,
-        'default_hooks.checkpoint': dict(interval=10, save_last=False, save_best='mIoU', rule='greater')})
     disk = Disk(tmp_path, monkeypatch)
-    train(cfg, Metrics(1., 1., 2.))
+    train(best_config(demo_data, tmp_path, 3), Metrics(1., 1., 2.))
     first, second = (f'best_mIoU_iter_{i}.pth' for i in (1, 3))  # as good is no better
     calls = [call[:2] for call in disk.calls if 'best' in call[1] or call == ('fsync', '.')]
     calls = list(dropwhile(lambda call: call[1] == '.', calls))  # of the config
@@ -241,10 +219,7 @@ def test_the_best_checkpoint_goes_after_the_better_one_is_there(demo_data, tmp_p
 
 
 def test_where_nothing_was_learned_the_last_is_the_best(demo_data, tmp_path, capsys):
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{
-        'train_cfg.val_interval': 1, 'train_cfg.max_iters': 3,
-        'default_hooks.checkpoint': dict(interval=10, save_last=False, save_best='mIoU', rule='greater')})
-    train(cfg, Metrics(0., 0., 0.))
+    train(best_config(demo_data, tmp_path, 3), Metrics(0., 0., 0.))
     assert [path.name for path in tmp_path.glob('best_*')] == ['best_mIoU_iter_3.pth']
     assert 'best     mIoU 0 at iteration 3: best_mIoU_iter_3.pth' in capsys.readouterr().out
     assert DenseCheckpointHook(save_best='mIoU', rule='less').is_better_than['mIoU'](0., 0.) is False
