@@ -1,11 +1,10 @@
-"""Trainings of classifiers through mmpretrain: exact resume of all that is drawn at random, and what a run tells."""
+"""Trainings of classifiers through mmpretrain: exact resume of all that is drawn at random."""
 import pytest
 import torch
 from mmengine.hooks import Hook
 
 from helpers.paths import TINY_CLS_CONFIG
-from helpers.runs import At, assert_same_run, make_config, stop_after, train
-from xcit_dense.train.startup import describe_run
+from helpers.runs import assert_same_run, make_config, stop_after, train
 
 pytest.importorskip('mmpretrain')
 pytestmark = pytest.mark.filterwarnings('ignore')
@@ -49,19 +48,3 @@ def test_each_image_comes_in_several_versions_and_every_parameter_learns(looked)
     assert not torch.equal(look.pictures[0], look.pictures[1])
     assert look.parameters and not [key for key, value in look.parameters.items()
                                     if torch.equal(value, whole['state_dict'][key])]
-
-
-def test_what_a_run_from_other_weights_is_told(class_folders, tmp_path, looked):
-    """Which weights, that the head starts fresh, the schedule."""
-    weights = {key.removeprefix('backbone.'): value for key, value in looked[0]['state_dict'].items()}
-    weights.update({'head.weight': torch.zeros(7, 32), 'head.bias': torch.zeros(7)})
-    torch.save(dict(model=weights), tmp_path / 'start.pth')
-    cfg = make_config(TINY_CLS_CONFIG, class_folders, tmp_path / 'run', **{'train_cfg.max_epochs': 1})
-    cfg.model.backbone.init_cfg = dict(type='Pretrained', checkpoint=str(tmp_path / 'start.pth'))
-    told = []
-    train(cfg, At(1, lambda runner: told.append(describe_run(runner))))
-    lines = dict(line.split('  ', 1) for line in told[0].splitlines())
-    assert 'start.pth' in lines['weights'] and 'head' in lines['weights']
-    assert lines['model'].strip() == 'ImageClassifier with XCiTClassifier'
-    assert '1 epoch of 3 iterations' in lines['schedule'] and 'CosineAnnealing' in lines['schedule']
-    assert '3 classes' in lines['training data'] and 'mmpretrain' in lines['versions']

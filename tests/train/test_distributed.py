@@ -178,28 +178,6 @@ def checkpoints(folder):
     return [path.name for path in files if not path.name.startswith('best_')], len(list(folder.glob('*.part')))
 
 
-@pytest.mark.slow
-def test_other_numbers_of_processes(two_processes, demo_data, tmp_path):
-    """One stopped and gone on with by two, and these by one, between two iterations whose gradients are added."""
-
-    def stopping(iteration):
-        return write_config(tmp_path / 'stop.py', f"'SignalHook', rank=0, iteration={iteration}, number='SIGTERM'",
-                            more=SUMMED)
-
-    args = ['--data-root', demo_data, '--work-dir', tmp_path / 'run', '--no-pretrained']
-    assert run_tool('train.py', stopping(1), *args, check=False).returncode == 143
-    both = two_processes.run_tool('train.py', stopping(3), *args, '--resume', check=False)
-    assert [done.returncode for done in both] == [143, 143]
-    assert re.search('random states of 1 process, this run has 2', both[0].stdout)
-    assert checkpoints(tmp_path / 'run') == (['iter_2.pth', 'iter_3.pth'], 0)  # the last two stay
-    done = run_tool('train.py', write_config(tmp_path / 'plain.py', more=SUMMED), *args, '--resume')
-    assert re.search('random states of 2 processes, this run has 1', done.stdout)
-    assert checkpoints(tmp_path / 'run') == (['iter_3.pth', 'iter_4.pth'], 0)
-    state = read_checkpoint(tmp_path / 'run/iter_4.pth')
-    assert len(state['training']['loops']) == 1
-    assert {int(each['step']) for each in state['optimizer']['state'].values()} == {2}
-
-
 @pytest.mark.integration
 def test_killed_while_saving_while_starting_and_in_a_validation(two_processes, launch, demo_data, tmp_path):
     """With kill -9, one process alone; in the end the run is that which nothing stopped, to the last bit."""

@@ -3,10 +3,8 @@ import ctypes
 import multiprocessing
 import os
 import re
-import shutil
 import signal
 import subprocess
-import sys
 import time
 from types import SimpleNamespace
 
@@ -34,17 +32,14 @@ def loader_of(demo_data, tmp_path):
     return build
 
 
-@pytest.mark.parametrize('config', (TINY_CONFIG, TINY_SEG_CONFIG))
-def test_batches_do_not_depend_on_the_number_of_workers(config, loader_of):
+def test_batches_do_not_depend_on_the_number_of_workers(loader_of):
     seen = []
     for workers in (0, 2, 3):
-        loader = iter(loader_of(config, workers))
-        seen.append([next(loader) for _ in range(3)])
+        loader = iter(loader_of(TINY_CONFIG, workers))
+        seen.append([image for _ in range(3) for image in next(loader)['inputs']])
     for other in seen[1:]:
-        for got, wanted in zip(other, seen[0], strict=True):
-            assert all(torch.equal(a, b) for a, b in zip(got['inputs'], wanted['inputs'], strict=True))
-    first, second = seen[0][:2]
-    assert not torch.equal(first['inputs'][0], second['inputs'][0])
+        assert all(torch.equal(a, b) for a, b in zip(other, seen[0], strict=True))
+    assert not torch.equal(seen[0][0], seen[0][2])
 
 
 def test_passes_differ_in_order_and_augmentation(loader_of):
@@ -57,11 +52,8 @@ def test_passes_differ_in_order_and_augmentation(loader_of):
     assert loader.dataset.inner.pipeline(None) == loader.dataset.pipeline(None) == 'switched'
 
 
-@pytest.mark.parametrize('folder, workers', (
-    ('training', 0), pytest.param('training', 2, marks=pytest.mark.slow), ('validation', 2)))
-def test_an_unreadable_image_is_named(folder, workers, demo_data, tmp_path):
-    root = tmp_path / 'data'
-    shutil.copytree(demo_data, root)
+@pytest.mark.parametrize('folder, workers', (('training', 0), ('validation', 2)))
+def test_an_unreadable_image_is_named(folder, workers, root, tmp_path):
     cfg = make_config(TINY_SEG_CONFIG, root, tmp_path / 'run', workers, **{'val_dataloader.num_workers': workers})
     victim = sorted((root / 'images' / folder).iterdir())[2]
     whole = victim.read_bytes()
@@ -78,7 +70,7 @@ def test_an_unreadable_image_is_named(folder, workers, demo_data, tmp_path):
             build_runner(cfg).test()
 
 
-@pytest.mark.parametrize(('loader', 'delay'), (('train', 0), ('train', 0.5), ('val', 0)))
+@pytest.mark.parametrize(('loader', 'delay'), (('train', 0.5), ('val', 0)))
 def test_a_dead_worker_is_told_of(loader, delay, demo_data, tmp_path):
     """Independent of what the main process does meanwhile."""
     runner = build_runner(make_config(TINY_SEG_CONFIG, demo_data, tmp_path, workers=2, **{
@@ -116,11 +108,13 @@ def test_a_loader_of_a_built_data_set(demo_data, tmp_path):
 
 
 class Numbers(Dataset):
+    reads = ()
 
     def __len__(self):
         return 7
 
     def __getitem__(self, index):
+        self.reads = (*self.reads, index)
         return index
 
     def get_data_info(self, index):
@@ -150,14 +144,15 @@ def test_positions_count_batches_and_passes():
     wanted = [(0, 0), *((0, i) for i in (1, 2, 3, 4)), *((1, i) for i in (1, 2, 3, 4))]
     assert [(state['passes'], state['batches']) for state in states] == wanted
     assert loader.state_dict() == dict(passes=2, batches=0, images=2)
-    loader.load_state_dict(dict(passes=5, batches=3, images=2))
-    assert list(loader) == [[6]] and (loader.passes, loader.batches) == (6, 0)
+    loader.load_state_dict(dict(passes=5, batches=2, images=2))
+    loader.dataset.inner.reads = ()
+    assert list(loader) == [[4, 5], [6]] and (loader.passes, loader.batches) == (6, 0)
+    assert loader.dataset.inner.reads == (4, 5, 6)  # and nothing of what was trained
     assert torch.equal(torch.get_rng_state(), random)  # of the training
 
 
 @pytest.mark.parametrize('before, now, processes, batches', (
-    (2, 2, 1, 5), (2, 1, 1, 10), (2, 4, 1, 2), (2, 3, 1, 3), (None, 3, 1, 5), (2, None, 1, 5), (2, 1, 2, 5),
-    (2, 2, 2, 2)))
+    (2, 1, 1, 10), (2, 3, 1, 3), (None, 3, 1, 5), (2, None, 1, 5), (2, 1, 2, 5), (2, 2, 2, 2)))
 def test_another_size_of_batches_leaves_out_no_image(before, now, processes, batches, monkeypatch):
     """Rounded down: an image may come twice. Those of all processes count."""
     monkeypatch.setattr(loaders, 'get_dist_info', lambda: (0, processes))
@@ -226,23 +221,6 @@ def test_workers_that_are_stuck_are_killed(start_workers, tmp_path):
     for worker in batches._workers:
         worker.join(20)
     assert [worker.exitcode for worker in batches._workers] == [-signal.SIGKILL] * 2
-
-
-@pytest.mark.integration
-def test_a_worker_that_outlived_its_loader_does_not_keep_the_process():
-    """Its loader is gone without having ended it, and SIGTERM is blocked in it."""
-    code = """
-from torch.utils.data import DataLoader
-from xcit_dense._utils import processes
-from xcit_dense.train.loaders import bind_workers
-loader = DataLoader(range(4), num_workers=1, multiprocessing_context='fork')
-bind_workers(loader)
-batches = iter(loader)
-next(batches)
-processes._STARTED.clear()
-batches._shutdown_workers = lambda: None
-"""
-    subprocess.run([sys.executable, '-c', code], check=True, timeout=60)
 
 
 def test_errors_of_workers_are_told_and_others_left():

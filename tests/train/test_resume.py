@@ -24,7 +24,8 @@ from helpers.tools import as_in_a_process_of_its_own, environment
 from xcit_dense.config.options import add_hook, set_best, set_val_loss
 from xcit_dense.errors import CheckpointError, ConfigError, DataError, Stopped
 from xcit_dense.report.hooks import close_loggers
-from xcit_dense.train.resuming import changed_settings, restore_training
+from xcit_dense.train import resuming
+from xcit_dense.train.resuming import changed_settings
 from xcit_dense.train.saving import VALIDATIONS
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
@@ -160,23 +161,6 @@ def test_a_run_in_a_thread_trains(demo_data, tmp_path):
     assert found[0]['meta']['iter'] == 4
 
 
-def test_nothing_is_read_that_was_trained(demo_data, tmp_path):
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **NO_VALIDATION)
-    stop_after(3, cfg)
-    reads = []
-
-    class Count(Hook):
-
-        def before_train(self, runner):
-            dataset = runner.train_dataloader.dataset.inner
-            read = type(dataset).__getitem__
-            dataset.__class__ = type('Counted', (type(dataset), ), dict(
-                __getitem__=lambda self, i: reads.append(i) or read(self, i)))
-
-    train(cfg, Count(), resume=True)
-    assert len(reads) == 2  # one batch of two
-
-
 def test_resume_with_other_classes_or_options_is_said(demo_data, tmp_path, capfd):
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **NO_VALIDATION)
     stop_after(3, cfg)
@@ -244,15 +228,18 @@ def test_resuming_with_another_number_of_processes_is_said(count, trained_segmen
         assert bool(re.search('iter_4.pth .* 4 iterations.* nothing', said)) == (length == 4)
 
 
-def test_waiting_gradients_of_other_processes_are_averaged():
-    layer = torch.nn.Linear(1, 1)
-    runner = SimpleNamespace(model=layer, hooks=[], train_loop=SimpleNamespace(load_state_dict=dict),
+@pytest.mark.parametrize('rank, processes, grad, loop', ((0, 1, 2., 'a'), (1, 2, 3., 'b'), (2, 3, 2., 'b')))
+def test_waiting_gradients_of_another_number_of_processes_are_averaged(rank, processes, grad, loop, monkeypatch):
+    """Two processes saved; each of as many gets its own, and further ones the random numbers of the last."""
+    monkeypatch.setattr(resuming, 'get_world_size', lambda: processes)
+    monkeypatch.setattr(resuming, 'get_rank', lambda: rank)
+    layer, found = torch.nn.Linear(1, 1), []
+    runner = SimpleNamespace(model=layer, hooks=[], train_loop=SimpleNamespace(load_state_dict=found.append),
                              train_dataloader=SimpleNamespace(dataset=[]))
-    weight, bias = ([torch.full_like(parameter, value) for value in values]
-                    for parameter, values in ((layer.weight, (1, 3)), (layer.bias, (5, ))))
-    state = dict(loops=[{}], gradients=dict(weight=weight, bias=bias), early_stopping=[], samples=0)
-    restore_training(runner, state, 'a.pth')
-    assert layer.weight.grad == 2 and layer.bias.grad == 5
+    weight = [torch.full_like(layer.weight, value) for value in (1, 3)]
+    resuming.restore_training(runner, dict(loops=['a', 'b'], gradients=dict(weight=weight), early_stopping=[],
+                                           samples=0), 'a.pth')
+    assert layer.weight.grad == grad and layer.bias.grad is None and found == [loop]
 
 
 def test_resume_never_starts_from_scratch(trained_segmentor, demo_data, tmp_path):
