@@ -127,16 +127,6 @@ def test_a_bad_loss_in_one_process_ends_all_and_names_its_images(train, tmp_path
 
 
 @pytest.mark.slow
-def test_a_bad_loss_in_one_process_is_skipped_by_all(train, tmp_path):
-    config = write_config(tmp_path / 'config.py', "'PoisonHook', rank=1, iteration=2, heal=True",
-                          more="train_cfg = dict(bad_loss='skip')\n")
-    train(config, tmp_path / 'run')
-    state, = ends_of(tmp_path, 'run')
-    assert [loop['skipped'] for loop in state['training']['loops']] == [1, 1]
-    assert {int(each['step']) for each in state['optimizer']['state'].values()} == {3}
-
-
-@pytest.mark.slow
 def test_validation_losses_are_those_of_one_process(train, demo_data, tmp_path):
     """Three images: one of the processes gets an image twice.
 

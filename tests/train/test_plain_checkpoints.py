@@ -27,13 +27,6 @@ class Mode(str, Enum):
     MAX = 'max'
 
 
-def history(*values):
-    buffer = HistoryBuffer(max_length=9)
-    for value in values:
-        buffer.update(value)
-    return buffer
-
-
 def load(path):
     assert get_unsafe_globals_in_checkpoint(path) == []
     return torch.load(path, weights_only=True)
@@ -56,7 +49,7 @@ class Keeper(Hook):
     """Keeps all kinds of things where mmengine saves them."""
 
     values = dict(array=np.arange(6, dtype=np.float32).reshape(2, 3), number=np.float32(0.1),
-                  deep=[dict(x=(np.ones(2, bool), history(1., 2.)))])
+                  deep=[dict(x=(np.ones(2, bool), HistoryBuffer([1., 2.], [1, 1], max_length=9)))])
     resumed = None
 
     def before_train(self, runner):
