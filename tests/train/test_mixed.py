@@ -49,11 +49,8 @@ class Watch(Hook):
             if isinstance(module, XCABlock):
                 module.mlp.fc1.register_forward_hook(
                     lambda layer, args, out: (self.kinds if layer.training else self.tested).add(out.dtype))
-        runner.optim_wrapper.optimizer.register_step_pre_hook(self._step)
-
-    def _step(self, optimizer, *_):
-        self.gradients |= {p.grad.dtype for group in optimizer.param_groups for p in group['params']
-                           if p.grad is not None}
+        runner.optim_wrapper.optimizer.register_step_pre_hook(lambda *_: self.gradients.update(
+            p.grad.dtype for p in runner.model.parameters() if p.grad is not None))
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         # proposals, of which the second stage draws, are others in bfloat16
