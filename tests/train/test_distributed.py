@@ -33,25 +33,17 @@ def ends_of(folder, *names):
 @pytest.fixture
 def train(two_processes, demo_data):
     """A function that trains in two processes; gives what came of the first and the second."""
-
-    def run(config, work_dir, *options, check=True):
-        return two_processes.run_tool('train.py', config, '--data-root', demo_data, '--work-dir', work_dir, *options,
-                                      check=check)
-
-    return run
+    return lambda config, work_dir, *options, check=True: two_processes.run_tool(
+        'train.py', config, '--data-root', demo_data, '--work-dir', work_dir, *options, check=check)
 
 
 @pytest.fixture
 def launch(demo_data, tmp_path):
     """A function that trains in two processes started by torch's launcher; gives what came of it."""
-
-    def run(config, *options, check=True):
-        return run_process('train.py', config, '--data-root', demo_data, '--work-dir', tmp_path / 'run', '--launcher',
-                           'pytorch', '--no-pretrained', *options, check=check, env=dict(
-                               OMP_NUM_THREADS=1, LONG_WAITS=1), python=(
-                               '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', '2'))
-
-    return run
+    return lambda config, *options, check=True: run_process(
+        'train.py', config, '--data-root', demo_data, '--work-dir', tmp_path / 'run', '--launcher', 'pytorch',
+        '--no-pretrained', *options, check=check, env=dict(OMP_NUM_THREADS=1, LONG_WAITS=1),
+        python=('-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', '2'))
 
 
 @pytest.mark.integration

@@ -1,12 +1,11 @@
 """A run that stopped and went on ends where one without the stop ends, bit for bit; nothing is lost on the way."""
 import copy
-import os
 import re
 import signal
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
 
@@ -33,16 +32,10 @@ from xcit_dense.weights import newest_checkpoint, read_checkpoint
 @pytest.fixture
 def case(demo_data, tmp_path, tmp_path_factory):
     """A function that returns the config of one of `runs.CASES` and the end of a run of it that nothing stopped."""
-    for name, (_, workers, _) in runs.CASES.items():
-        if not workers:  # here, as no single test shall pay for what all share
-            runs.whole_run(name, demo_data, tmp_path_factory)
-
-    def find(name, workers=0):
-        config, _, changes = runs.CASES[name]
-        end = runs.whole_run(name, demo_data, tmp_path_factory)
-        return make_config(config, demo_data, tmp_path, workers, **changes), end
-
-    return find
+    ends = {name: runs.whole_run(name, demo_data, tmp_path_factory)  # here, as no single test shall pay for all
+            for name, (_, workers, _) in runs.CASES.items() if not workers}
+    return lambda name, workers=0: (make_config(TINY_SEG_CONFIG, demo_data, tmp_path, workers, **runs.CASES[name][2]),
+                                    ends[name])
 
 
 @pytest.mark.parametrize(('name', 'workers', 'stop'), (
@@ -95,12 +88,10 @@ def test_stopped_during_a_validation_and_after_it(case):
             if len(calls) == 5:
                 terminate(runner)
 
-    with pytest.raises(Stopped, match='iteration 2'):
-        train(cfg, StopInValidation())
-    assert calls == [2, 2]
-    with pytest.raises(Stopped, match='iteration 2'):
-        train(cfg, StopInValidation(), resume=True)
-    assert calls[2:] == [2, 2, 2]  # the validation that was cut off, again
+    for resume, validated in ((False, [2, 2]), (True, [2, 2, 2, 2, 2])):  # what was cut off, again
+        with pytest.raises(Stopped, match='iteration 2'):
+            train(cfg, StopInValidation(), resume=resume)
+        assert calls == validated
     assert_same_run(train(cfg, StopInValidation(), resume=True), wanted)
     assert calls[5:] == [4, 4, 4]  # a whole one is not repeated
 
@@ -117,15 +108,10 @@ def test_a_checkpoint_of_mmengine_goes_on_with_the_next_pass(case, tmp_path):
     """It has no position in the data, but its epoch."""
     cfg, end = case('epochs')
     torch.save({key: value for key, value in end.items() if key != 'training'}, tmp_path / 'epoch_2.pth')
-    cfg.train_cfg.max_epochs = 3
-    passes = []
-
-    def look(runner):
-        passes.append(runner.train_loop.dataloader.passes)
-        die(runner)
-
+    cfg.train_cfg.max_epochs, passes = 3, []
     with pytest.raises(RuntimeError, match='killed by the test'):
-        train(cfg, At(6, look, where='before_train'), resume=True)
+        train(cfg, At(6, lambda runner: passes.append(runner.train_loop.dataloader.passes), where='before_train'),
+              At(6, die, where='before_train'), resume=True)
     assert passes == [2]
 
 
@@ -143,22 +129,14 @@ def test_a_signal_saves_where_the_run_stands(numbers, demo_data, tmp_path, capfd
 
 
 def test_the_second_ctrl_c_stops_at_once(demo_data, tmp_path):
-
-    def twice(_):
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
-
     with pytest.raises(KeyboardInterrupt):
-        train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path), At(1, twice))
+        train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path), *[At(1, partial(terminate, number=signal.SIGINT))] * 2)
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 def test_a_run_in_a_thread_trains(demo_data, tmp_path):
-    found = []
-    thread = threading.Thread(target=lambda: found.append(train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path))))
-    thread.start()
-    thread.join()
-    assert found[0]['meta']['iter'] == 4
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(train, make_config(TINY_SEG_CONFIG, demo_data, tmp_path)).result()['meta']['iter'] == 4
 
 
 def test_resume_with_other_classes_or_options_is_said(demo_data, tmp_path, capfd):

@@ -50,22 +50,18 @@ def lines_of(work_dir):
 
 
 class Measured(Hook):
-    """What a function returns for the model that is validated."""
+    """The losses of each image by a function of the validated model and the image, which another pipeline makes."""
 
     priority = 'LOWEST'  # an average takes the place of the weights
 
-    def __init__(self, function):
-        self.function, self.results = function, []
+    def __init__(self, function, **pipeline):
+        self.function, self.pipeline, self.results = function, pipeline, []
 
     def before_val_epoch(self, runner):
-        state = torch.get_rng_state()
-        with torch.no_grad():
-            self.results.append(self.function(runner, copy.deepcopy(runner.model).eval()))
-        torch.set_rng_state(state)
-
-
-def dataset_with(runner, pipeline):
-    return DATASETS.build(dict(runner.cfg.val_dataloader.dataset, pipeline=pipeline))
+        model, data = copy.deepcopy(runner.model).eval(), DATASETS.build(
+            dict(runner.cfg.val_dataloader.dataset, **self.pipeline))
+        with torch.no_grad(), torch.random.fork_rng():
+            self.results.append([self.function(model, data[index]) for index in range(len(data))])
 
 
 def assert_logged(lines, wanted):
@@ -86,20 +82,16 @@ def test_losses_of_a_detector_are_those_of_the_training_pipeline(root, tmp_path)
     content['annotations'] = [a for a in content['annotations'] if a['image_id'] != first]
     path.write_text(json.dumps(content))
 
-    def by_hand(runner, model):
-        dataset, found = dataset_with(runner, [
-            dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
-            dict(type='Resize', scale=(96, 96), keep_ratio=True), dict(type='PackDetInputs')]), []
-        for index in range(3):
-            sample = dataset[index]['data_samples']
-            assert max(sample.img_shape) == 96 and sample.gt_instances.masks.height == sample.img_shape[0]
-            data = model.data_preprocessor(pseudo_collate([dataset[index]]), False)
-            losses = model.loss(data['inputs'], data['data_samples'])
-            found.append({name: sum(value) if isinstance(value, list) else value for name, value in losses.items()
-                          if 'loss' in name})
-        return found
+    def by_hand(model, data):
+        sample = data['data_samples']
+        assert max(sample.img_shape) == 96 and sample.gt_instances.masks.height == sample.img_shape[0]
+        losses = model.loss(*model.data_preprocessor(pseudo_collate([data]), False).values())
+        return {name: sum(value) if isinstance(value, list) else value for name, value in losses.items()
+                if 'loss' in name}
 
-    hand = Measured(by_hand)
+    hand = Measured(by_hand, pipeline=[
+        dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
+        dict(type='Resize', scale=(96, 96), keep_ratio=True), dict(type='PackDetInputs')])
     lines, _ = validated(TINY_CONFIG, root, tmp_path / 'run', hand, **TAKE_ALL, **{'train_cfg.max_epochs': 1})
     assert set(hand.results[0][0]) == {'loss_rpn_cls', 'loss_rpn_bbox', 'loss_cls', 'loss_bbox', 'loss_mask'}
     assert_logged(lines, hand.results)
@@ -116,26 +108,22 @@ def test_losses_of_a_segmentor_are_those_of_its_maps(padding, root, tmp_path):
         labels[:20] = 255
         cv2.imwrite(str(path), labels)
 
-    def by_hand(runner, model):
-        dataset, found = dataset_with(runner, [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'),
-                                               dict(type='PackSegInputs')]), []
+    def by_hand(model, data):
         norm = model.data_preprocessor
-        for index in range(3):
-            data = dataset[index]
-            image = mmcv.imrescale(data['inputs'].permute(1, 2, 0).numpy(), (96, 96))
-            labels = mmcv.imrescale(data['data_samples'].gt_sem_seg.data[0].numpy().astype(np.uint8), (96, 96),
-                                    interpolation='nearest')
-            assert set(np.unique(labels)) > {255}
-            image = (torch.from_numpy(image[..., ::-1].copy()).permute(2, 0, 1).float() - norm.mean) / norm.std
-            extra = (0, 128 - labels.shape[1], 0, 128 - labels.shape[0]) if padding else (0, 0, 0, 0)
-            image = F.pad(image, extra, value=norm.pad_val)
-            labels = F.pad(torch.from_numpy(labels).long(), extra, value=255)
-            scores = F.interpolate(model.decode_head(model.extract_feat(image[None])), labels.shape, mode='bilinear')
-            losses = F.cross_entropy(scores, labels[None], ignore_index=255, reduction='none')
-            found.append({'decode.loss_ce': losses.mean()})
-        return found
+        image = mmcv.imrescale(data['inputs'].permute(1, 2, 0).numpy(), (96, 96))
+        labels = mmcv.imrescale(data['data_samples'].gt_sem_seg.data[0].numpy().astype(np.uint8), (96, 96),
+                                interpolation='nearest')
+        assert set(np.unique(labels)) > {255}
+        image = (torch.from_numpy(image[..., ::-1].copy()).permute(2, 0, 1).float() - norm.mean) / norm.std
+        extra = (0, 128 - labels.shape[1], 0, 128 - labels.shape[0]) if padding else (0, 0, 0, 0)
+        image = F.pad(image, extra, value=norm.pad_val)
+        labels = F.pad(torch.from_numpy(labels).long(), extra, value=255)
+        scores = F.interpolate(model.decode_head(model.extract_feat(image[None])), labels.shape, mode='bilinear')
+        losses = F.cross_entropy(scores, labels[None], ignore_index=255, reduction='none')
+        return {'decode.loss_ce': losses.mean()}
 
-    hand = Measured(by_hand)
+    hand = Measured(by_hand, pipeline=[dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'),
+                                       dict(type='PackSegInputs')])
     lines, _ = validated(TINY_SEG_CONFIG, root, tmp_path, hand, **{
         f'{name}_dataloader.dataset.reduce_zero_label': True for name in ('train', 'val', 'test')}, **padding, **EMA)
     assert_logged(lines, hand.results)
@@ -148,18 +136,15 @@ def test_losses_of_a_classifier_are_means_over_images(class_folders, tmp_path):
     for path, width in zip(sorted(root.glob('val/*/*.png')), (40, 33, 40, 58, 33, 40), strict=True):
         cv2.imwrite(str(path), cv2.resize(cv2.imread(str(path)), (width, 40)))
 
-    def by_hand(runner, model):
-        losses = []
-        for data in map(runner.val_dataloader.dataset.__getitem__, range(6)):
-            inputs, sample = model.data_preprocessor(pseudo_collate([data]))['inputs'], data['data_samples']
-            losses.append(model.loss(inputs, [sample.set_gt_score(F.one_hot(sample.gt_label[0], 3).float())])['loss'])
-        return float(torch.stack(losses).mean())
+    def by_hand(model, data):
+        inputs, sample = model.data_preprocessor(pseudo_collate([data]))['inputs'], data['data_samples']
+        return model.loss(inputs, [sample.set_gt_score(F.one_hot(sample.gt_label[0], 3).float())])['loss']
 
     hand = Measured(by_hand)
     steps = [step for step in load_config(TINY_CLS_CONFIG).test_pipeline if step.type != 'CenterCrop']
     lines, _ = validated(TINY_CLS_CONFIG, root, tmp_path / 'run', hand, **{
         'val_dataloader.batch_size': 4, 'val_dataloader.dataset.pipeline': steps})
-    assert [line['val/loss'] for line in lines] == pytest.approx(hand.results, rel=1e-5)
+    assert [line['val/loss'] for line in lines] == pytest.approx([np.mean(each) for each in hand.results], rel=1e-5)
 
 
 @MODELS.register_module()
