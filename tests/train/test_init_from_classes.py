@@ -78,13 +78,13 @@ def test_rows_of_softmax_boxes_and_masks():
 
 
 def test_every_stage_and_auxiliary_head_is_found():
-    model = make(CASCADE, OLD, **TINY)
-    found = rows_of(model, CASCADE, OLD, **TINY)
+    found = rows_of(make(CASCADE, OLD, **TINY), CASCADE, OLD, **TINY)
     assert {f'roi_head.bbox_head.{stage}.fc_cls.weight' for stage in range(3)} < set(found)
     assert not any('fc_reg' in name for name in found)  # one box for all classes
-    upernet = {'model.backbone.arch': 'nano_12_p16', 'model.decode_head.in_channels': [128] * 4,
-               'model.auxiliary_head.in_channels': 128}
-    found = rows_of(make('upernet_xcit_n12_p16_ade20k', OLD, **upernet), 'upernet_xcit_n12_p16_ade20k', OLD, **upernet)
+    upernet, changes = 'upernet_xcit_n12_p16_ade20k', {
+        'model.backbone.arch': 'nano_12_p16', 'model.decode_head.in_channels': [128] * 4,
+        'model.auxiliary_head.in_channels': 128}
+    found = rows_of(make(upernet, OLD, **changes), upernet, OLD, **changes)
     assert {name.rpartition('.')[0] for name in found} == {'decode_head.conv_seg', 'auxiliary_head.conv_seg'}
 
 

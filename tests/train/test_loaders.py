@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from mmengine.hooks import Hook
+from mmengine.dataset import BaseDataset
 from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
@@ -25,8 +25,8 @@ from xcit_dense.train.loaders import ResumableLoader, bind_workers, explained
 def loader_of(demo_data, tmp_path):
     """A function that returns the loader of a training with some workers."""
 
-    def build(config, workers=0, **changes):
-        cfg = make_config(config, demo_data, tmp_path, workers, **changes)
+    def build(workers=0):
+        cfg = make_config(TINY_CONFIG, demo_data, tmp_path, workers)
         return build_runner(cfg).build_train_loop(cfg.train_cfg).dataloader
 
     return build
@@ -35,7 +35,7 @@ def loader_of(demo_data, tmp_path):
 def test_batches_do_not_depend_on_the_number_of_workers(loader_of):
     seen = []
     for workers in (0, 2, 3):
-        loader = iter(loader_of(TINY_CONFIG, workers))
+        loader = iter(loader_of(workers))
         seen.append([image for _ in range(3) for image in next(loader)['inputs']])
     for other in seen[1:]:
         assert all(torch.equal(a, b) for a, b in zip(other, seen[0], strict=True))
@@ -43,7 +43,7 @@ def test_batches_do_not_depend_on_the_number_of_workers(loader_of):
 
 
 def test_passes_differ_in_order_and_augmentation(loader_of):
-    loader = loader_of(TINY_CONFIG)
+    loader = loader_of()
     passes = [[(s.img_path, s.flip) for batch in loader for s in batch['data_samples']] for _ in range(4)]
     assert len({tuple(name for name, _ in p) for p in passes}) == 4
     assert len({tuple(flip for _, flip in p) for p in passes}) == 4
@@ -64,39 +64,27 @@ def test_an_unreadable_image_is_named(folder, workers, root, tmp_path):
         assert re.search(r'Fix the data. Saved .*iter_\d.pth; continue with --resume', str(error.value))
         victim.write_bytes(whole)
         assert train(cfg, resume=True)['meta']['iter'] == 4
-    if folder == 'validation':
+    else:
         cfg.test_dataloader.num_workers = workers
         with pytest.raises(DataError, match=f'^cannot read sample 2, .*{victim.name}'):
             build_runner(cfg).test()
 
 
 @pytest.mark.parametrize(('loader', 'delay'), (('train', 0.5), ('val', 0)))
-def test_a_dead_worker_is_told_of(loader, delay, demo_data, tmp_path):
+def test_a_dead_worker_is_told_of(loader, delay, demo_data, tmp_path, monkeypatch):
     """Independent of what the main process does meanwhile."""
-    runner = build_runner(make_config(TINY_SEG_CONFIG, demo_data, tmp_path, workers=2, **{
-        'val_dataloader.num_workers': 2}))
-    last = 4 if loader == 'train' else 1
+    read = BaseDataset.__getitem__
 
-    class Killer(Hook):
+    def kill(self, index):
+        if f'images/{loader}' in self.data_prefix['img_path'] and index == (4 if loader == 'train' else 1):
+            time.sleep(delay)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return read(self, index)
 
-        def before_train(self, runner):
-            dataset = getattr(runner, f'{loader}_dataloader').dataset
-            while hasattr(dataset, 'inner'):
-                dataset = dataset.inner
-            read = type(dataset).__getitem__
-
-            def kill(self, index):
-                if index == last:
-                    time.sleep(delay)
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return read(self, index)
-
-            dataset.__class__ = type('Killing', (type(dataset), ), dict(__getitem__=kill))
-
-    runner.register_hook(Killer())
-    runner.register_hook(At(1, lambda _: time.sleep(1)))
+    monkeypatch.setattr(BaseDataset, '__getitem__', kill)
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, workers=2, **{'val_dataloader.num_workers': 2})
     with pytest.raises(DataError, match=f'a worker of the {loader}_dataloader died .*num_workers=0'):
-        runner.train()
+        train(cfg, At(1, lambda _: time.sleep(1)))
 
 
 def test_a_loader_of_a_built_data_set(demo_data, tmp_path):
@@ -127,8 +115,7 @@ def test_a_loader_keeps_what_the_config_asks_for():
                    prefetch_factor=5, persistent_workers=True, multiprocessing_context=context)
     loader = ResumableLoader(DataLoader(Numbers(), batch_size=2, **options), 3)
     kept = {name: getattr(loader, name) for name in options}
-    assert kept.pop('worker_init_fn').args[0] is options.pop('worker_init_fn') and kept == options
-    assert len(loader) == 4
+    assert kept.pop('worker_init_fn').args[0] is options.pop('worker_init_fn') and kept == options and len(loader) == 4
     with pytest.raises(DataError, match='has 7 images, less than a batch of 9 for each process.*smaller --batch-size'):
         len(ResumableLoader(DataLoader(Numbers(), batch_size=9, drop_last=True), 3))
     assert len(ResumableLoader(DataLoader(Numbers(), batch_size=9), 3)) == 1
@@ -178,17 +165,6 @@ def test_places_are_those_of_one_process_with_the_joined_batch(monkeypatch):
     assert sorted(seen[0] + seen[1]) == seen[2] == list(range(4, 12))
 
 
-class Stuck(Numbers):
-    """Is read in C code that lets no other thread of its process run."""
-
-    def __init__(self, begun):
-        self.begun = begun
-
-    def __getitem__(self, index):
-        (self.begun / str(index)).touch()
-        ctypes.PyDLL(None).sleep(100)
-
-
 @pytest.fixture
 def start_workers(monkeypatch):
     """A function that starts the workers of a loader of some data and gives its iterator; nothing waits for long."""
@@ -214,7 +190,9 @@ def test_workers_outlive_signals(start_workers, tmp_path):
 
 
 def test_workers_that_are_stuck_are_killed(start_workers, tmp_path):
-    batches = start_workers(Stuck(tmp_path))
+    """In C code that lets no other thread of its process run."""
+    batches = start_workers(Numbers(), collate_fn=lambda index: (
+        (tmp_path / str(index)).touch(), ctypes.PyDLL(None).sleep(100)))
     while len(list(tmp_path.iterdir())) < 2:
         time.sleep(0.01)
     end_workers()
@@ -228,7 +206,6 @@ def test_errors_of_workers_are_told_and_others_left():
         raise RuntimeError('something else')
     with pytest.raises(DataError) as error, explained('val_dataloader'):
         raise RuntimeError('DataLoader worker (pid 1) is killed')
-    for words in ('val_dataloader', 'pid 1', 'val_dataloader.num_workers=0'):
-        assert words in str(error.value)
+    assert re.search('val_dataloader .*pid 1.*val_dataloader.num_workers=0', str(error.value))
     with pytest.raises(DataError, match='^no such image$'), explained('val_dataloader'):
         raise RuntimeError('Caught DataError in DataLoader worker process 0.\nTrace\nx.DataError: no such image\n')

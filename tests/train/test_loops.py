@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from mmengine.dataset import BaseDataset
 from mmengine.hooks import Hook
 
 from helpers.models import assert_equal
@@ -208,21 +209,14 @@ def test_what_hooks_save_in_validation_is_where_the_training_stands(resumed, dem
     assert states['saved']['validated'] == 2
 
 
-def test_a_resumed_run_that_saves_before_it_trains(demo_data, tmp_path):
+def test_a_resumed_run_that_saves_before_it_trains(demo_data, tmp_path, monkeypatch):
     """Its first image cannot be read: the random numbers are those of the checkpoint still."""
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **NO_VALIDATION)
     kept = stop_after(1, cfg)['training']['loops'][0]
     path = newest_checkpoint(tmp_path)
     path.rename(tmp_path / 'kept.pth')
 
-    class Unreadable(Hook):
-
-        def before_train(self, runner):
-            dataset = runner.train_dataloader.dataset.inner
-            dataset.__class__ = type('Unreadable', (type(dataset), ), {})  # has no items
-            type(dataset).__getitem__ = None
-            disturb()
-
+    monkeypatch.setattr(BaseDataset, '__getitem__', None)
     with pytest.raises(DataError, match='Saved .*iter_1.pth'):
-        train(cfg, Unreadable(), resume=True)
+        train(cfg, At(2, lambda _: disturb(), where='before_train'), resume=True)
     assert_equal(read_checkpoint(path)['training']['loops'][0], kept, 'training')

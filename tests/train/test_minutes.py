@@ -39,8 +39,7 @@ def costs(monkeypatch):
     (-5, 1, 1, 10, 1, (0, 1))))
 def test_the_longest_run_that_fits(seconds, unit, each, most, interval, wanted):
     length, spacing = minutes.longest(seconds, unit, each, most, interval)
-    assert (length, spacing) == wanted
-    assert not length or length * unit + -(-length // spacing) * each <= seconds
+    assert (length, spacing) == wanted and (not length or length * unit + -(-length // spacing) * each <= seconds)
 
 
 @pytest.mark.slow
@@ -73,8 +72,7 @@ def test_what_is_said_twice(demo_data, tmp_path):
         minutes.set_minutes(cfg, 5, 0.)
 
 
-@pytest.mark.parametrize('config, whole, least', (
-    (TINY_SEG_CONFIG, False, 20), (TINY_CONFIG, False, 20), (TINY_CONFIG, True, 30)))
+@pytest.mark.parametrize('config, whole, least', ((TINY_SEG_CONFIG, False, 20), (TINY_CONFIG, True, 30)))
 def test_minutes_that_are_too_few_name_those_that_are_enough(config, whole, least, costs, demo_data, tmp_path):
     """20 iterations, or an epoch where only whole ones can be trained; nothing changes in the config or the folder."""
     costs(3., 1., 11., 5., 30)
@@ -180,14 +178,15 @@ def test_what_the_user_gives_stays(costs, demo_data, tmp_path):
 
 
 def test_what_takes_long_is_measured_less():
-    """From a fifth of the minutes on, one iteration after the first ones is enough."""
+    """From a fifth of the minutes on, one iteration after the first ones is enough; in any case sixty are."""
     slow, quick = (minutes._Watch(99, time.monotonic() + seconds) for seconds in (-1, 99))
-    for watch in (slow, quick):
-        for _ in range(minutes._FIRST):
-            watch.after_train_iter(None, 0)
-    quick.after_train_iter(None, 0)
-    with pytest.raises(minutes._Enough):
+    for _ in range(minutes._FIRST):
         slow.after_train_iter(None, 0)
+    for _ in range(minutes._FIRST + minutes._MOST - 1):
+        quick.after_train_iter(None, 0)
+    for watch in (slow, quick):
+        with pytest.raises(minutes._Enough):
+            watch.after_train_iter(None, 0)
 
 
 def test_a_signal_while_it_is_measured(demo_data, tmp_path, monkeypatch):

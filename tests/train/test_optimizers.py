@@ -3,7 +3,6 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.optim import OptimWrapper, OptimWrapperDict, build_optim_wrapper
-from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS
 from torch import nn
 
 from helpers.paths import TINY_SEG_CONFIG
@@ -23,20 +22,11 @@ def test_the_check_of_the_config_knows_the_rules():
     assert 'norm_decay_mult' in slip and 'DefaultOptimWrapperConstructor' in slip
 
 
-@OPTIM_WRAPPER_CONSTRUCTORS.register_module()
-class TwoOptimizers:
-
-    def __init__(self, optim_wrapper_cfg, paramwise_cfg=None):
-        pass
-
-    def __call__(self, model):
-        return OptimWrapperDict(one=OptimWrapper(torch.optim.SGD(model.parameters(), lr=1.)))
-
-
 def test_several_optimizers_are_refused(demo_data, tmp_path):
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'optim_wrapper.constructor': 'TwoOptimizers'})
+    runner = build_runner(make_config(TINY_SEG_CONFIG, demo_data, tmp_path))
+    several = OptimWrapperDict(one=OptimWrapper(torch.optim.SGD(runner.model.parameters(), lr=1.)))
     with pytest.raises(ConfigError, match='several optimizers'):
-        build_runner(cfg).train()
+        runner.build_optim_wrapper(several)
 
 
 def test_a_run_starts_with_no_rule_that_matches_nothing(demo_data, tmp_path):

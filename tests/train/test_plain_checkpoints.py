@@ -47,7 +47,6 @@ def test_torch_reads_all_checkpoints_of_a_run(trained_segmentor, demo_data, tmp_
 
 class Keeper(Hook):
     """Keeps all kinds of things where mmengine saves them."""
-
     values = dict(array=np.arange(6, dtype=np.float32).reshape(2, 3), number=np.float32(0.1),
                   deep=[dict(x=(np.ones(2, bool), HistoryBuffer([1., 2.], [1, 1], max_length=9)))])
     resumed = None
@@ -75,11 +74,10 @@ def test_what_hooks_keep_comes_back_and_the_curves_go_on(demo_data, tmp_path, ca
     (array, buffer), = (part['x'] for part in got['deep'])
     assert array.dtype == bool and type(buffer) is HistoryBuffer and buffer.mean() == 1.5
     assert_same_run(end, wanted)
-    scalars = [run['message_hub']['log_scalars'] for run in (end, wanted)]
-    assert list(scalars[0]) == list(scalars[1])
+    got, wanted = (run['message_hub']['log_scalars'] for run in (end, wanted))
+    assert list(got) == list(wanted) and len(got['train/loss']['_log_history']) == 4
     for name in ('train/loss', 'train/lr'):
-        assert_equal(*(run[name] for run in scalars), name)
-        assert len(scalars[0][name]['_log_history']) == 4
+        assert_equal(got[name], wanted[name], name)
 
 
 def stored(value, path):

@@ -119,7 +119,7 @@ def test_weights_of_a_resumed_run(trained, started, tmp_path):
 
 
 def test_images_and_objects_that_are_used_are_counted_after_filtering(started, demo_data, tmp_path):
-    content, path = json.loads(Path(demo_data, 'annotations/instances_train2017.json').read_text()), tmp_path / 'a.json'
+    content, path = json.loads((demo_data / 'annotations/instances_train2017.json').read_text()), tmp_path / 'a.json'
     first, total = content['images'][0]['id'], len(content['annotations'])
     content['annotations'] = [dict(a, iscrowd=0) for a in content['annotations'] if a['image_id'] != first]
     content['annotations'][0]['iscrowd'], used = 1, len(content['annotations'])
