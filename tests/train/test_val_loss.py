@@ -3,7 +3,6 @@ import copy
 import json
 import re
 import shutil
-from types import SimpleNamespace
 
 import cv2
 import mmcv
@@ -58,6 +57,7 @@ class Measured(Hook):
         self.function, self.pipeline, self.results = function, pipeline, []
 
     def before_val_epoch(self, runner):
+        self.kept = {*runner.message_hub.log_scalars}
         model, data = copy.deepcopy(runner.model).eval(), DATASETS.build(
             dict(runner.cfg.val_dataloader.dataset, **self.pipeline))
         with torch.no_grad(), torch.random.fork_rng():
@@ -127,6 +127,7 @@ def test_losses_of_a_segmentor_are_those_of_its_maps(padding, root, tmp_path):
     lines, _ = validated(TINY_SEG_CONFIG, root, tmp_path, hand, **{
         f'{name}_dataloader.dataset.reduce_zero_label': True for name in ('train', 'val', 'test')}, **padding, **EMA)
     assert_logged(lines, hand.results)
+    assert 'val/mIoU' in hand.kept and 'val/val/loss' not in hand.kept  # of the validation before
 
 
 def test_losses_of_a_classifier_are_means_over_images(class_folders, tmp_path):
@@ -250,27 +251,29 @@ def test_the_best_checkpoint_by_a_loss_that_is_not_measured(demo_data, tmp_path)
         train(cfg)
 
 
-def test_batches_are_shared_out_to_the_processes(monkeypatch):
-    """Each gets as many; what comes twice is known by its number."""
-    given = []
-    for rank in (0, 1):
-        monkeypatch.setattr(val_loss, 'get_dist_info', lambda rank=rank: (rank, 2))
-        batches = val_loss._Batches(SimpleNamespace(dataset=range(7)), 3)
-        given.append(list(batches))
-        assert len(batches) == 2
-    assert given == [[[0, 1, 2], [6]], [[3, 4, 5], [0, 1, 2]]] and len(batches.all) == 3
+def loss_of_validation(cfg):
+    set_val_loss(cfg)
+    with as_in_a_process_of_its_own():
+        return build_runner(cfg).val()['val/loss']
+
+
+def test_images_are_shared_out_to_the_processes_and_count_once(demo_data, tmp_path, monkeypatch):
+    """Of three, one process has the first and the last, and the other the second and, so that it computes as often,
+    the first. Where a process has batches of four sizes, all compute four times."""
+    cfg, losses, calls, found = make_config(TINY_SEG_CONFIG, demo_data, tmp_path), val_loss._losses, [], []
+    monkeypatch.setattr(val_loss, '_losses', lambda *args: calls.append(1) or losses(*args))
+    for process, most in (((0, 1), 1), ((0, 2), 4), ((1, 2), 4)):
+        monkeypatch.setattr(val_loss, 'get_dist_info', lambda process=process: process)
+        monkeypatch.setattr(val_loss, 'all_gather_object', lambda own, most=most: [own, most][:1 + (own == 1)])
+        found.append(loss_of_validation(copy.deepcopy(cfg)))
+    assert found[0] == pytest.approx((2 * found[1] + found[2]) / 3, rel=1e-6) and found[1] != found[2]
+    assert len(calls) == 3 + 2 * 4 + 2 * 4
 
 
 def test_wrapped_data_sets(demo_data, tmp_path):
     """Means over all images of all data sets, however often; here in a validation without a training."""
-    found = []
-    for wrapped in (False, True):
-        cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
-        inner = cfg.val_dataloader.dataset
-        if wrapped:
-            cfg.val_dataloader.dataset = dict(type='ConcatDataset', datasets=[
-                dict(type='RepeatDataset', times=2, dataset=inner), copy.deepcopy(inner)])
-        set_val_loss(cfg)
-        with as_in_a_process_of_its_own():
-            found.append(build_runner(cfg).val())
-    assert found[1]['val/loss'] == pytest.approx(found[0]['val/loss'], rel=1e-6)
+    plain, wrapped = (make_config(TINY_SEG_CONFIG, demo_data, tmp_path) for _ in range(2))
+    inner = wrapped.val_dataloader.dataset
+    wrapped.val_dataloader.dataset = dict(type='ConcatDataset', datasets=[
+        dict(type='RepeatDataset', times=2, dataset=inner), copy.deepcopy(inner)])
+    assert loss_of_validation(wrapped) == pytest.approx(loss_of_validation(plain), rel=1e-6)
