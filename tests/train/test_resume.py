@@ -195,12 +195,12 @@ def test_options_come_and_go_and_the_training_is_the_same(case, capfd):
 @pytest.mark.parametrize('count', (1, 2))
 def test_resuming_with_another_number_of_processes_is_said(count, trained_segmentor, demo_data, tmp_path, capfd):
     """As is that the run is over."""
-    state = read_checkpoint(trained_segmentor[0] / 'iter_4.pth')
+    state, path = read_checkpoint(trained_segmentor[0] / 'iter_4.pth'), tmp_path / 'iter_4.pth'
     state['training']['loops'] *= count
-    torch.save(state, tmp_path / 'iter_4.pth')
+    torch.save(state, path)
     for length in (5, 4):
         train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **NO_VALIDATION, **{'train_cfg.max_iters': length}),
-              resume=str(tmp_path / 'iter_4.pth'))
+              resume=str(path))
         said = ''.join(capfd.readouterr())
         assert bool(re.search('2 processes, this run has 1', said)) == ('not exactly' in said) == (count == 2)
         assert bool(re.search('iter_4.pth .* 4 iterations.* nothing', said)) == (length == 4)

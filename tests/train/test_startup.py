@@ -66,17 +66,13 @@ def test_detector(started, demo_data):
     assert '--resume' in block['resume'] and runner.work_dir in block['resume']
 
 
-def test_segmentor_without_validation_and_checkpoints(started):
-    _, block, _ = started(val_evaluator=None, val_dataloader=None, val_cfg=None,
-                          default_hooks__checkpoint__interval=-1)
-    assert 'mmseg 1' in block['versions'] and block['validation data'] == 'none'
-    assert block['schedule'].startswith('4 iterations, 1.33 times the data; LinearLR')
-    assert block['training data'].startswith('6 images of ')
-
-
 def test_parameters_batch_and_learning_rate(started):
-    """Some parameters are frozen, some have no decay, some other rates; batches are accumulated, rates scaled."""
+    """Some parameters are frozen, some have no decay, some other rates; batches are accumulated, rates scaled.
+
+    In a run without validation and checkpoints.
+    """
     runner, block, _ = started(
+        val_evaluator=None, val_dataloader=None, val_cfg=None, default_hooks__checkpoint__interval=-1,
         model__backbone__frozen_stages=2, optim_wrapper__accumulative_counts=3, auto_scale_lr__enable=True,
         optim_wrapper__paramwise_cfg=dict(custom_keys=dict(neck=dict(lr_mult=0.1), norm=dict(decay_mult=0.))))
     parameters = dict(runner.model.named_parameters())
@@ -86,6 +82,9 @@ def test_parameters_batch_and_learning_rate(started):
     assert 0 < plain < count < total
     assert block['parameters'] == (f'{total:,}: {count:,} trained, {count - plain:,} of them with weight decay and '
                                    f'{plain:,} without; {total - count:,} frozen')
+    assert 'mmseg 1' in block['versions'] and block['validation data'] == 'none'
+    assert re.match('4 iterations, 1.33 times the data; LinearLR.*; no validation', block['schedule'])
+    assert block['training data'].startswith('6 images of ')
     assert '6 images per step (2 per process x 1 process x 3 accumulated)' in block['batch']
     assert re.search('0.00015 to 0.0015 .*; scaled by 0.75: 6 images .* for 8', block['learning rate'])
 
