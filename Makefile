@@ -84,7 +84,7 @@ demo-cls:
 	$(MAKE) demo DEMO=work_dirs/demo_cls CONFIG=configs/xcit_n12_p8_small.py METRIC=accuracy/top1=90 IMAGES=val SHOW= \
 		DATA='$$(DEMO)/data/classes' PREDICT='classify.py $$(DEMO) $$(DATA)/$$(IMAGES) --out $$(DEMO)/classified.json'
 
-# the schedules are short, for few images; tests/train/test_finetune_demo.py runs the same and checks the results
+# the schedules are short, for few images; the test at the end checks the result
 demo-finetune: DEMO := work_dirs/demo_finetune
 demo-finetune: METRIC := coco/bbox_mAP_50=0.35
 demo-finetune: setup

@@ -3,16 +3,14 @@ import ctypes
 import multiprocessing
 import os
 import re
-import shutil
 import signal
 import subprocess
-import sys
 import time
 from types import SimpleNamespace
 
 import pytest
 import torch
-from mmengine.hooks import Hook
+from mmengine.dataset import BaseDataset
 from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
@@ -27,28 +25,25 @@ from xcit_dense.train.loaders import ResumableLoader, bind_workers, explained
 def loader_of(demo_data, tmp_path):
     """A function that returns the loader of a training with some workers."""
 
-    def build(config, workers=0, **changes):
-        cfg = make_config(config, demo_data, tmp_path, workers, **changes)
+    def build(workers=0):
+        cfg = make_config(TINY_CONFIG, demo_data, tmp_path, workers)
         return build_runner(cfg).build_train_loop(cfg.train_cfg).dataloader
 
     return build
 
 
-@pytest.mark.parametrize('config', (TINY_CONFIG, TINY_SEG_CONFIG))
-def test_batches_do_not_depend_on_the_number_of_workers(config, loader_of):
+def test_batches_do_not_depend_on_the_number_of_workers(loader_of):
     seen = []
     for workers in (0, 2, 3):
-        loader = iter(loader_of(config, workers))
-        seen.append([next(loader) for _ in range(3)])
+        loader = iter(loader_of(workers))
+        seen.append([image for _ in range(3) for image in next(loader)['inputs']])
     for other in seen[1:]:
-        for got, wanted in zip(other, seen[0], strict=True):
-            assert all(torch.equal(a, b) for a, b in zip(got['inputs'], wanted['inputs'], strict=True))
-    first, second = seen[0][:2]
-    assert not torch.equal(first['inputs'][0], second['inputs'][0])
+        assert all(torch.equal(a, b) for a, b in zip(other, seen[0], strict=True))
+    assert not torch.equal(seen[0][0], seen[0][2])
 
 
 def test_passes_differ_in_order_and_augmentation(loader_of):
-    loader = loader_of(TINY_CONFIG)
+    loader = loader_of()
     passes = [[(s.img_path, s.flip) for batch in loader for s in batch['data_samples']] for _ in range(4)]
     assert len({tuple(name for name, _ in p) for p in passes}) == 4
     assert len({tuple(flip for _, flip in p) for p in passes}) == 4
@@ -57,11 +52,8 @@ def test_passes_differ_in_order_and_augmentation(loader_of):
     assert loader.dataset.inner.pipeline(None) == loader.dataset.pipeline(None) == 'switched'
 
 
-@pytest.mark.parametrize('folder, workers', (
-    ('training', 0), pytest.param('training', 2, marks=pytest.mark.slow), ('validation', 2)))
-def test_an_unreadable_image_is_named(folder, workers, demo_data, tmp_path):
-    root = tmp_path / 'data'
-    shutil.copytree(demo_data, root)
+@pytest.mark.parametrize('folder, workers', (('training', 0), ('validation', 2)))
+def test_an_unreadable_image_is_named(folder, workers, root, tmp_path):
     cfg = make_config(TINY_SEG_CONFIG, root, tmp_path / 'run', workers, **{'val_dataloader.num_workers': workers})
     victim = sorted((root / 'images' / folder).iterdir())[2]
     whole = victim.read_bytes()
@@ -72,39 +64,27 @@ def test_an_unreadable_image_is_named(folder, workers, demo_data, tmp_path):
         assert re.search(r'Fix the data. Saved .*iter_\d.pth; continue with --resume', str(error.value))
         victim.write_bytes(whole)
         assert train(cfg, resume=True)['meta']['iter'] == 4
-    if folder == 'validation':
+    else:
         cfg.test_dataloader.num_workers = workers
         with pytest.raises(DataError, match=f'^cannot read sample 2, .*{victim.name}'):
             build_runner(cfg).test()
 
 
-@pytest.mark.parametrize(('loader', 'delay'), (('train', 0), ('train', 0.5), ('val', 0)))
-def test_a_dead_worker_is_told_of(loader, delay, demo_data, tmp_path):
+@pytest.mark.parametrize(('loader', 'delay'), (('train', 0.5), ('val', 0)))
+def test_a_dead_worker_is_told_of(loader, delay, demo_data, tmp_path, monkeypatch):
     """Independent of what the main process does meanwhile."""
-    runner = build_runner(make_config(TINY_SEG_CONFIG, demo_data, tmp_path, workers=2, **{
-        'val_dataloader.num_workers': 2}))
-    last = 4 if loader == 'train' else 1
+    read = BaseDataset.__getitem__
 
-    class Killer(Hook):
+    def kill(self, index):
+        if f'images/{loader}' in self.data_prefix['img_path'] and index == (4 if loader == 'train' else 1):
+            time.sleep(delay)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return read(self, index)
 
-        def before_train(self, runner):
-            dataset = getattr(runner, f'{loader}_dataloader').dataset
-            while hasattr(dataset, 'inner'):
-                dataset = dataset.inner
-            read = type(dataset).__getitem__
-
-            def kill(self, index):
-                if index == last:
-                    time.sleep(delay)
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return read(self, index)
-
-            dataset.__class__ = type('Killing', (type(dataset), ), dict(__getitem__=kill))
-
-    runner.register_hook(Killer())
-    runner.register_hook(At(1, lambda _: time.sleep(1)))
+    monkeypatch.setattr(BaseDataset, '__getitem__', kill)
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, workers=2, **{'val_dataloader.num_workers': 2})
     with pytest.raises(DataError, match=f'a worker of the {loader}_dataloader died .*num_workers=0'):
-        runner.train()
+        train(cfg, At(1, lambda _: time.sleep(1)))
 
 
 def test_a_loader_of_a_built_data_set(demo_data, tmp_path):
@@ -116,11 +96,13 @@ def test_a_loader_of_a_built_data_set(demo_data, tmp_path):
 
 
 class Numbers(Dataset):
+    reads = ()
 
     def __len__(self):
         return 7
 
     def __getitem__(self, index):
+        self.reads = (*self.reads, index)
         return index
 
     def get_data_info(self, index):
@@ -133,8 +115,7 @@ def test_a_loader_keeps_what_the_config_asks_for():
                    prefetch_factor=5, persistent_workers=True, multiprocessing_context=context)
     loader = ResumableLoader(DataLoader(Numbers(), batch_size=2, **options), 3)
     kept = {name: getattr(loader, name) for name in options}
-    assert kept.pop('worker_init_fn').args[0] is options.pop('worker_init_fn') and kept == options
-    assert len(loader) == 4
+    assert kept.pop('worker_init_fn').args[0] is options.pop('worker_init_fn') and kept == options and len(loader) == 4
     with pytest.raises(DataError, match='has 7 images, less than a batch of 9 for each process.*smaller --batch-size'):
         len(ResumableLoader(DataLoader(Numbers(), batch_size=9, drop_last=True), 3))
     assert len(ResumableLoader(DataLoader(Numbers(), batch_size=9), 3)) == 1
@@ -150,14 +131,15 @@ def test_positions_count_batches_and_passes():
     wanted = [(0, 0), *((0, i) for i in (1, 2, 3, 4)), *((1, i) for i in (1, 2, 3, 4))]
     assert [(state['passes'], state['batches']) for state in states] == wanted
     assert loader.state_dict() == dict(passes=2, batches=0, images=2)
-    loader.load_state_dict(dict(passes=5, batches=3, images=2))
-    assert list(loader) == [[6]] and (loader.passes, loader.batches) == (6, 0)
+    loader.load_state_dict(dict(passes=5, batches=2, images=2))
+    loader.dataset.inner.reads = ()
+    assert list(loader) == [[4, 5], [6]] and (loader.passes, loader.batches) == (6, 0)
+    assert loader.dataset.inner.reads == (4, 5, 6)  # and nothing of what was trained
     assert torch.equal(torch.get_rng_state(), random)  # of the training
 
 
 @pytest.mark.parametrize('before, now, processes, batches', (
-    (2, 2, 1, 5), (2, 1, 1, 10), (2, 4, 1, 2), (2, 3, 1, 3), (None, 3, 1, 5), (2, None, 1, 5), (2, 1, 2, 5),
-    (2, 2, 2, 2)))
+    (2, 1, 1, 10), (2, 3, 1, 3), (None, 3, 1, 5), (2, None, 1, 5), (2, 1, 2, 5), (2, 2, 2, 2)))
 def test_another_size_of_batches_leaves_out_no_image(before, now, processes, batches, monkeypatch):
     """Rounded down: an image may come twice. Those of all processes count."""
     monkeypatch.setattr(loaders, 'get_dist_info', lambda: (0, processes))
@@ -181,17 +163,6 @@ def test_places_are_those_of_one_process_with_the_joined_batch(monkeypatch):
         assert [index for index, *_ in batches[0]] == list(range(size, 2 * size))  # the first was given out
         seen.append([place for batch in batches for *_, place in batch])
     assert sorted(seen[0] + seen[1]) == seen[2] == list(range(4, 12))
-
-
-class Stuck(Numbers):
-    """Is read in C code that lets no other thread of its process run."""
-
-    def __init__(self, begun):
-        self.begun = begun
-
-    def __getitem__(self, index):
-        (self.begun / str(index)).touch()
-        ctypes.PyDLL(None).sleep(100)
 
 
 @pytest.fixture
@@ -219,7 +190,9 @@ def test_workers_outlive_signals(start_workers, tmp_path):
 
 
 def test_workers_that_are_stuck_are_killed(start_workers, tmp_path):
-    batches = start_workers(Stuck(tmp_path))
+    """In C code that lets no other thread of its process run."""
+    batches = start_workers(Numbers(), collate_fn=lambda index: (
+        (tmp_path / str(index)).touch(), ctypes.PyDLL(None).sleep(100)))
     while len(list(tmp_path.iterdir())) < 2:
         time.sleep(0.01)
     end_workers()
@@ -228,29 +201,11 @@ def test_workers_that_are_stuck_are_killed(start_workers, tmp_path):
     assert [worker.exitcode for worker in batches._workers] == [-signal.SIGKILL] * 2
 
 
-@pytest.mark.integration
-def test_a_worker_that_outlived_its_loader_does_not_keep_the_process():
-    """Its loader is gone without having ended it, and SIGTERM is blocked in it."""
-    code = """
-from torch.utils.data import DataLoader
-from xcit_dense._utils import processes
-from xcit_dense.train.loaders import bind_workers
-loader = DataLoader(range(4), num_workers=1, multiprocessing_context='fork')
-bind_workers(loader)
-batches = iter(loader)
-next(batches)
-processes._STARTED.clear()
-batches._shutdown_workers = lambda: None
-"""
-    subprocess.run([sys.executable, '-c', code], check=True, timeout=60)
-
-
 def test_errors_of_workers_are_told_and_others_left():
     with pytest.raises(RuntimeError, match='^something else$'), explained('val_dataloader'):
         raise RuntimeError('something else')
     with pytest.raises(DataError) as error, explained('val_dataloader'):
         raise RuntimeError('DataLoader worker (pid 1) is killed')
-    for words in ('val_dataloader', 'pid 1', 'val_dataloader.num_workers=0'):
-        assert words in str(error.value)
+    assert re.search('val_dataloader .*pid 1.*val_dataloader.num_workers=0', str(error.value))
     with pytest.raises(DataError, match='^no such image$'), explained('val_dataloader'):
         raise RuntimeError('Caught DataError in DataLoader worker process 0.\nTrace\nx.DataError: no such image\n')

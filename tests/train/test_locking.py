@@ -38,8 +38,9 @@ def test_a_locked_folder(tmp_path):
     assert (folder / '.running').read_text() == str(os.getpid())  # not that of the one before too
     lock_work_dir(tmp_path / 'new/run').close()
     (tmp_path / 'file').touch()
-    with pytest.raises(CheckpointError, match='cannot write .*file/run: Not a directory'):
-        lock_work_dir(tmp_path / 'file/run')
+    for refuse in (lock_work_dir, lambda path: check_work_dir(Config(dict(work_dir=str(path))))):
+        with pytest.raises(CheckpointError, match='cannot write .*file/run: Not a directory'):
+            refuse(tmp_path / 'file/run')
 
 
 def test_what_a_killed_measurement_left_goes_at_the_next_start(tmp_path):
@@ -76,11 +77,3 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
     with lock_work_dir(tmp_path):
         (text, level), = said
     assert str(tmp_path / '.running') in text and level == logging.WARNING
-
-
-def test_a_check_leaves_nothing(tmp_path):
-    check_work_dir(Config(dict(work_dir=str(tmp_path / 'new/run'))))
-    assert not [*tmp_path.iterdir()]
-    (tmp_path / 'file').touch()
-    with pytest.raises(CheckpointError, match='cannot write .*file/run: Not a directory'):
-        check_work_dir(Config(dict(work_dir=str(tmp_path / 'file/run'))))

@@ -1,13 +1,14 @@
 """The training loops: what is due; their random numbers; bad losses, too little memory and wrong options are told."""
 import multiprocessing
 import os
+import re
 import signal
-import threading
 import time
 from types import SimpleNamespace
 
 import pytest
 import torch
+from mmengine.dataset import BaseDataset
 from mmengine.hooks import Hook
 
 from helpers.models import assert_equal
@@ -41,28 +42,23 @@ def test_a_run_ends_with_its_iterations(iterations, wanted, monkeypatch):
     assert (loop.max_epochs, loop.max_iters) == wanted
 
 
-@pytest.mark.parametrize('value', (float('nan'), float('inf'), -float('inf')))
-def test_losses_that_are_no_number_are_found(value):
+def test_losses_that_are_no_number_are_found():
     parse = loops._checked(lambda losses: (sum(losses.values()), dict(losses, extra=torch.tensor(1.))))
     loss, terms = parse(dict(a=torch.tensor(2.), b=torch.tensor(3.)))
     assert loss == 5 and set(terms) == {'a', 'b', 'extra'}
     with pytest.raises(loops._BadLoss) as bad:
-        parse(dict(a=torch.tensor(value)))
-    assert bad.value.args[0] == pytest.approx(dict(a=value, extra=1.), nan_ok=True)
+        parse(dict(a=torch.tensor(-torch.inf)))
+    assert bad.value.args[0] == dict(a=-torch.inf, extra=1.)
 
 
 def test_too_little_memory_tells_the_batch():
     samples = [SimpleNamespace(img_path=name) for name in ('a.jpg', 'b.jpg')]
-    assert files_of(dict(data_samples=samples)) == ['a.jpg', 'b.jpg']
-    for unknown in ({}, None, dict(data_samples=[object()])):
-        assert files_of(unknown) == ['unknown']
     batch = dict(inputs=[torch.empty(3, 4, 5), torch.empty(3, 60, 70)], data_samples=samples)
     text = loops._describe_memory(RuntimeError('no room\nmore'), batch, 12)
-    for words in ('iteration 12:', '2 images', '4x5, 60x70 pixels', 'a.jpg, b.jpg', ': no room. ', 'with_cp=True'):
-        assert words in text
-    views = dict(inputs=[torch.empty(5, 3, 8, 8), torch.empty(5, 3, 4, 4)])
-    assert '5 images (8x8, 4x4 pixels' in loops._describe_memory(RuntimeError(), views, 1)
-    assert '0 images (unknown sizes' in loops._describe_memory(RuntimeError(), None, 1)
+    assert re.search('iteration 12:.* 2 images .*4x5, 60x70 pixels.*a.jpg, b.jpg.*: no room. .*with_cp=True', text)
+    views = dict(inputs=[torch.empty(5, 3, 8, 7), torch.empty(5, 3, 4, 6)])
+    for batch, words in ((views, '5 images (8x7, 4x6 pixels'), (None, '0 images (unknown sizes')):
+        assert words in loops._describe_memory(RuntimeError(), batch, 1) and files_of(batch) == ['unknown']
     for error, found in ((torch.OutOfMemoryError(), True), (RuntimeError("x can't allocate memory y"), True),
                          (RuntimeError('other'), False)):
         assert loops.is_out_of_memory(error) == found
@@ -88,7 +84,7 @@ def handlers():
 
 def sleep_until_ended(folder):
     (folder / f'asleep_{os.getpid()}').touch()
-    time.sleep(600)
+    time.sleep(20)  # a failed test must end too
 
 
 def test_children_of_a_run_can_be_ended(demo_data, tmp_path):
@@ -98,14 +94,11 @@ def test_children_of_a_run_can_be_ended(demo_data, tmp_path):
     def end_children(_):
         pool = multiprocessing.get_context('fork').Pool(2)
         workers = list(pool._pool)
-        timer = threading.Timer(20, lambda: [worker.kill() for worker in workers])  # a failed test must end too
-        timer.start()
         pool.map_async(sleep_until_ended, [tmp_path] * 2, chunksize=1)
         while len(list(tmp_path.glob('asleep_*'))) < 2:
             time.sleep(0.01)
         os.kill(workers[0].pid, signal.SIGINT)
         pool.terminate()
-        timer.cancel()
         codes.extend(worker.exitcode for worker in workers)
         noted = signal.signal(signal.SIGTERM, ignore_signal)  # as while it saves
         for _ in range(5):
@@ -116,14 +109,6 @@ def test_children_of_a_run_can_be_ended(demo_data, tmp_path):
 
     train(short_config(demo_data, tmp_path, iterations=1), At(1, end_children))
     assert codes == [-signal.SIGTERM] * 7
-
-
-def test_such_batches_can_be_skipped(demo_data, tmp_path):
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'train_cfg.bad_loss': 'skip'})
-    got = train(cfg, PoisonHook(rank=0, iteration=3, heal=True))
-    assert got['training']['loops'][0]['skipped'] == 1 and got['meta']['iter'] == 4
-    steps = {int(state['step']) for state in got['optimizer']['state'].values()}
-    assert steps == {3} and all(value.isfinite().all() for value in got['state_dict'].values())
 
 
 @pytest.mark.parametrize(('iteration', 'where', 'said'), (
@@ -147,15 +132,10 @@ def test_wrong_options_are_named(demo_data, tmp_path):
         train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'train_cfg.bad_loss': 'no'}))
     with pytest.raises(ConfigError, match='on_write_error'):
         DenseCheckpointHook(on_write_error='no')
-    for template in ('/elsewhere/{}.pth', '../{}.pth', 'kept/{}.pth'):
-        with pytest.raises(ConfigError, match='filename_tmpl.*--work-dir'):
-            DenseCheckpointHook(filename_tmpl=template)
-    for place in (dict(out_dir=str(tmp_path)), dict(backend_args=dict(backend='local')),
-                  dict(file_client_args=dict(backend='disk'))):
-        with pytest.raises(ConfigError, match=f'{next(iter(place))}=.*--work-dir DIR'):
-            DenseCheckpointHook(**place)
-    with pytest.raises(ConfigError, match='published_keys'):
-        DenseCheckpointHook(published_keys=['state_dict'])
+    for name, value in dict(filename_tmpl='kept/{}.pth', out_dir=str(tmp_path), backend_args=dict(backend='local'),
+                            file_client_args=dict(backend='disk'), published_keys=['state_dict']).items():
+        with pytest.raises(ConfigError, match=f'{name}.*--work-dir DIR'):
+            DenseCheckpointHook(**{name: value})
 
 
 @pytest.mark.parametrize('drawn', (0, 1, 2))  # of 1 a normal number is kept
@@ -179,19 +159,16 @@ def test_states_go_round(drawn, tmp_path):
 
 
 @pytest.mark.parametrize('drawn', (0, 1))
-@pytest.mark.parametrize('fails', (False, True))
-def test_isolated_numbers_change_nothing_outside(drawn, fails):
+def test_isolated_numbers_change_nothing_outside(drawn):
+    """Nor where an error ends them."""
     for _ in range(drawn):
         draw()
     state = random_state()
     wanted = [draw() for _ in range(3)]
     set_random_state(state)
-    try:
-        with isolated_random_state(1, 2, 3):
-            disturb()
-            assert not fails, 'to see what an error leaves'
-    except AssertionError:
-        assert fails
+    with pytest.raises(ZeroDivisionError), isolated_random_state(1, 2, 3):
+        disturb()
+        _ = 1 / 0
     assert [draw() for _ in range(3)] == wanted
 
 
@@ -232,21 +209,14 @@ def test_what_hooks_save_in_validation_is_where_the_training_stands(resumed, dem
     assert states['saved']['validated'] == 2
 
 
-def test_a_resumed_run_that_saves_before_it_trains(demo_data, tmp_path):
+def test_a_resumed_run_that_saves_before_it_trains(demo_data, tmp_path, monkeypatch):
     """Its first image cannot be read: the random numbers are those of the checkpoint still."""
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **NO_VALIDATION)
     kept = stop_after(1, cfg)['training']['loops'][0]
     path = newest_checkpoint(tmp_path)
     path.rename(tmp_path / 'kept.pth')
 
-    class Unreadable(Hook):
-
-        def before_train(self, runner):
-            dataset = runner.train_dataloader.dataset.inner
-            dataset.__class__ = type('Unreadable', (type(dataset), ), {})  # has no items
-            type(dataset).__getitem__ = None
-            disturb()
-
+    monkeypatch.setattr(BaseDataset, '__getitem__', None)
     with pytest.raises(DataError, match='Saved .*iter_1.pth'):
-        train(cfg, Unreadable(), resume=True)
+        train(cfg, At(2, lambda _: disturb(), where='before_train'), resume=True)
     assert_equal(read_checkpoint(path)['training']['loops'][0], kept, 'training')

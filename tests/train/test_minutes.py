@@ -1,30 +1,45 @@
 """`train --minutes`: what is measured, what is chosen, and that the training does not notice."""
+import signal
 import time
+from types import SimpleNamespace
 
 import pytest
 from mmengine.hooks import Hook
-from mmengine.runner import Runner
 
+from helpers.models import assert_equal
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
-from helpers.runs import assert_same_run, choose_minutes, make_config, terminate
+from helpers.runs import assert_same_run, choose_minutes, disturb, make_config, terminate
 from helpers.tools import run_tool
 from xcit_dense.config.check import warm_up_of
 from xcit_dense.config.length import set_length
 from xcit_dense.errors import ConfigError, Stopped
 from xcit_dense.report.curves import read_curves
 from xcit_dense.train import minutes
+from xcit_dense.train.resuming import random_state
 from xcit_dense.train.work_dirs import lock_work_dir
 from xcit_dense.weights import read_checkpoint
 
 
+@pytest.fixture
+def costs(monkeypatch):
+    """A function that sets what the measuring finds, which draws random numbers; it gives the limits of all calls."""
+
+    def put(*values):
+        calls = []
+        monkeypatch.setattr(minutes, '_costs', lambda _, *limits: (
+            disturb(), calls.append(limits), minutes._Costs(*values))[-1])
+        return calls
+
+    return put
+
+
 @pytest.mark.parametrize('seconds, unit, each, most, interval, wanted', (
-    (100, 10, 0, 10, 1, (10, 1)), (100, 10, 1, 10, 1, (9, 1)), (100, 10, 1, 10, 5, (9, 5)),
-    (109, 1, 1, 10, 1, (99, 10)), (100, 1, 20, 10, 1, (80, 80)), (200, 1, 10, 10, 1, (180, 90)),
-    (20, 30, 1, 10, 1, (0, 1)), (-5, 1, 1, 10, 1, (0, 1))))
+    (100, 10, 0, 10, 1, (10, 1)), (100, 10, 1, 10, 5, (9, 5)), (109, 1, 1, 10, 1, (99, 10)),
+    (100, 1, 20, 10, 1, (80, 80)), (200, 1, 10, 7, 1, (180, 90)), (20, 30, 1, 10, 1, (0, 1)),
+    (-5, 1, 1, 10, 1, (0, 1))))
 def test_the_longest_run_that_fits(seconds, unit, each, most, interval, wanted):
     length, spacing = minutes.longest(seconds, unit, each, most, interval)
-    assert (length, spacing) == wanted
-    assert not length or length * unit + -(-length // spacing) * each <= seconds
+    assert (length, spacing) == wanted and (not length or length * unit + -(-length // spacing) * each <= seconds)
 
 
 @pytest.mark.slow
@@ -47,91 +62,131 @@ def test_it_is_the_training_of_that_length(demo_data, tmp_path, monkeypatch):
     assert_same_run(read_checkpoint(tmp_path / 'minutes'), wanted)
 
 
-def test_what_is_too_short_or_said_twice(demo_data, tmp_path, monkeypatch):
-    monkeypatch.setattr(minutes, '_FEWEST', 3)
+def test_what_is_said_twice(demo_data, tmp_path):
     cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
-    with pytest.raises(ConfigError, match=r'0\.01 is too short: .* s a save, .* 20 iterations .* --minutes \d+\.\d'):
-        minutes.set_minutes(cfg, 0.01, time.monotonic())
-    assert 'timed' not in cfg and cfg.train_cfg.max_epochs == 2 and [*tmp_path.iterdir()] == [tmp_path / '.running']
-    with pytest.raises(ConfigError, match='train_cfg.max_epochs: set by --cfg-options and by --minutes 5'):
-        minutes.set_minutes(cfg, 5, 0., ['train_cfg.max_epochs'])
+    for key in ('train_cfg.max_epochs', 'train_cfg.val_interval', 'default_hooks.checkpoint.interval'):
+        with pytest.raises(ConfigError, match=f'{key}: set by --cfg-options and by --minutes 5'):
+            minutes.set_minutes(cfg, 5, 0., ['seed', key])
     del cfg.train_cfg.max_epochs
     with pytest.raises(ConfigError, match='--minutes: .* neither max_epochs nor max_iters'):
         minutes.set_minutes(cfg, 5, 0.)
 
 
+@pytest.mark.parametrize('config, whole, least', ((TINY_SEG_CONFIG, False, 20), (TINY_CONFIG, True, 30)))
+def test_minutes_that_are_too_few_name_those_that_are_enough(config, whole, least, costs, demo_data, tmp_path):
+    """20 iterations, or an epoch where only whole ones can be trained; nothing changes in the config or the folder."""
+    costs(3., 1., 11., 5., 30)
+    cfg = make_config(config, demo_data, tmp_path)
+    if whole:
+        cfg.train_cfg.type = 'EpochBasedTrainLoop'
+    before = cfg.pretty_text
+    with pytest.raises(ConfigError, match=rf'0\.01 is too short: .* {least} iterations .* --minutes \d+\.\d') as error:
+        minutes.set_minutes(cfg, 0.01, time.monotonic())
+    assert cfg.pretty_text == before and [*tmp_path.iterdir()] == [tmp_path / '.running']
+    enough = float(str(error.value).partition(' need --minutes ')[2].partition(',')[0])
+    with pytest.raises(ConfigError, match='too short'):
+        minutes.set_minutes(cfg, enough - 0.11, time.monotonic())
+    minutes.set_minutes(cfg, enough, time.monotonic())
+    assert cfg.train_cfg.get('max_iters', 30) >= least
+
+
 @pytest.mark.parametrize('seconds, iterations, epochs, end', (
     (0.1875, 319, 4, 3.19), (0.1995, 300, 3, 3), (2.9, 20, 1, 0.2)))
-def test_a_run_ends_within_its_last_epoch(seconds, iterations, epochs, end, demo_data, tmp_path, monkeypatch):
-    """Unless little is left of it: 100 iterations an epoch, and a minute."""
-    monkeypatch.setattr(minutes, '_costs', lambda *_: minutes._Costs(0., seconds, 0., 0., 100))
+def test_a_run_ends_within_its_last_epoch(seconds, iterations, epochs, end, costs, demo_data, tmp_path):
+    """Unless little is left of it: 100 iterations an epoch, and a minute. It validates within its length."""
+    costs(0., seconds, 0., 0., 100)
     cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
-    cfg.param_scheduler[0].end = 100
+    cfg.train_cfg.val_interval, cfg.param_scheduler[0].end = 5, 100
     cfg.param_scheduler[1].update(dict(
         type='CosineAnnealingLR', begin=0, end=2, T_max=2, by_epoch=True, convert_to_iter_based=True))
     minutes.set_minutes(cfg, 1, time.monotonic())
     assert cfg.train_cfg.max_epochs == epochs and cfg.train_cfg.get('max_iters', epochs * 100) == iterations
     assert cfg.param_scheduler[1].end == pytest.approx(end) and cfg.param_scheduler[1].T_max == pytest.approx(end)
-    assert warm_up_of(cfg, 100)[3] == iterations
+    assert cfg.train_cfg.val_interval == epochs and warm_up_of(cfg, 100)[3] == iterations
     cfg.param_scheduler[1].begin = 1
     minutes.set_minutes(cfg, 6, time.monotonic())
-    assert 'max_iters' not in cfg.train_cfg
+    assert 'max_iters' not in cfg.train_cfg and cfg.train_cfg.max_epochs == int(3.6 / seconds)
     for whole in (epochs, 7):
         set_length(cfg, whole, 'epochs')
         assert 'max_iters' not in cfg.train_cfg and cfg.param_scheduler[1].end == whole
 
 
-@pytest.mark.parametrize('start, validation, save, best, wanted', (
-    (4.5, 4., 1., 'auto', (46, 46)), (4.5, 4., 1., None, (47, 47)), (14.5, 1., 0., None, (38, 10)),
-    (14.5, 0., 1., 'auto', (38, 19)), (0.5, 0., 0., None, (56, 6))))
-def test_every_part_of_a_run_takes_its_time(start, validation, save, best, wanted, demo_data, tmp_path, monkeypatch):
-    """Of 60 seconds, 3 are gone; an iteration takes one. A best checkpoint is saved besides the last."""
-    monkeypatch.setattr(minutes, '_costs', lambda *_: minutes._Costs(start, 1., validation, save, 1))
+@pytest.mark.parametrize('start, validation, save, best, interval, wanted', (
+    (4.5, 4., 1., 'auto', 100, (46, 46)), (4.5, 4., 1., None, 100, (47, 47)), (14.5, 1., 0., None, 80, (38, 10)),
+    (14.5, 0., 1., 'auto', 100, (38, 19)), (0.5, 0., 0., None, 400, (56, 28)), (0.5, 0., 0., None, 2000, (56, 56))))
+def test_every_part_of_a_run_takes_its_time(start, validation, save, best, interval, wanted, costs, demo_data,
+                                            tmp_path):
+    """Of 60 seconds, 3 are gone; an iteration takes one. A best checkpoint is saved besides the last.
+
+    There are as many validations as in the config, if there is time for them. Measuring leaves the random numbers.
+    """
+    calls, state = costs(start, 1., validation, save, 1), random_state()
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
-    cfg.train_cfg.update(max_iters=1000, val_interval=100)
+    cfg.train_cfg.update(max_iters=1000, val_interval=interval)
     cfg.default_hooks.checkpoint.save_best = best
-    minutes.set_minutes(cfg, 1, time.monotonic() - 3)
+    began = time.monotonic() - 3
+    minutes.set_minutes(cfg, 1, began)
     assert (cfg.train_cfg.max_iters, cfg.train_cfg.val_interval) == wanted
+    assert calls == [pytest.approx((0.9, began + 12))]
+    assert_equal(random_state(), state)
 
 
-def test_costs_are_measured_where_they_arise(demo_data, tmp_path, monkeypatch):
-    """The first iterations belong to the start; of a validation some batches are measured, and its metrics."""
-    waits = dict(before_run=0.5, after_train_iter=0.04, after_val_iter=0.2, before_save=0.25)
-    hook = type('Slow', (Hook, ), {name: lambda self, *_, wait=wait, **__: time.sleep(wait)
-                                   for name, wait in waits.items()})
-    hook.before_save_checkpoint = hook.before_save
+@pytest.mark.parametrize('limit, iterations, validation', ((0.9, (4, 4, 8), 9.), (7., (4, 4, 8, 16, 16, 32), 12.)))
+def test_costs_are_measured_where_they_arise(limit, iterations, validation, demo_data, tmp_path, monkeypatch):
+    """The first iterations belong to the start; where a validation takes long, two batches stand for all.
+
+    The clock stands still but for what the hook takes.
+    """
+    now, taken = [100.], []
+
+    class Slow(Hook):
+
+        def before_run(self, runner, checkpoint=None):
+            now[0] += 3
+
+        before_save_checkpoint = before_run
+
+        def after_val_iter(self, runner, batch_idx, *_, **__):
+            now[0] += 2 + 2 * batch_idx
+
+        def after_train_iter(self, runner, *_, **__):
+            taken.append(10. if runner.iter < minutes._FIRST else iterations[runner.iter - minutes._FIRST] / 8)
+            now[0] += taken[-1]
+
+    monkeypatch.setattr(minutes, 'time', SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(minutes, '_FEWEST', 3)
-    monkeypatch.setattr(minutes, '_BATCHES', 1)
     cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
-    cfg.custom_hooks = [dict(type=hook, priority='VERY_LOW')]
+    cfg.custom_hooks = [dict(type='StartupHook'), dict(type=Slow, priority='VERY_LOW'), dict(type='LoggersHook')]
     cfg.val_dataloader.batch_size = 1
     endless = minutes._endless(cfg, 'max_epochs', str(tmp_path))
-    start, iteration, validation, save, epoch = minutes._costs(endless, 0., 0.)
-    batches = len(Runner.build_dataloader(cfg.val_dataloader))
-    assert epoch == 3 and batches == 3
-    for seconds, least in ((start, 0.5), (iteration, 0.04), (validation, 0.2 * batches), (save, 0.25)):
-        assert least <= seconds < least + 2, least
+    assert [hook.type for hook in endless.custom_hooks] == [Slow]
+    mean = sum(iterations) / 8 / len(iterations)
+    assert minutes._costs(endless, limit, 1e9) == pytest.approx((3 + 6 * (10 - mean), mean, validation, 3., 3))
+    assert len(taken) == 6 + len(iterations)
 
 
-def test_what_the_user_gives_stays(demo_data, tmp_path, monkeypatch):
-    monkeypatch.setattr(minutes, '_costs', lambda *_: minutes._Costs(0., 1., 0., 0., 3))
-    cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
-    cfg.fitted, cfg.param_scheduler[0].end, other = [], 40, cfg.param_scheduler[1].end
-    minutes.set_minutes(cfg, 1, time.monotonic(), ['param_scheduler.0.end'])
-    assert cfg.param_scheduler[0].end == 40 and cfg.param_scheduler[1].end != other
-    changed = {change['key'] for change in cfg.timed}
-    assert 'param_scheduler.0.end' not in changed and {'param_scheduler.1.end', 'train_cfg.max_epochs'} <= changed
+def test_what_the_user_gives_stays(costs, demo_data, tmp_path):
+    costs(0., 1., 0., 0., 3)
+    for given, end in ((['param_scheduler.0.end'], 40), ([], 5)):
+        cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
+        cfg.fitted, cfg.param_scheduler[0].end, other = [], 40, cfg.param_scheduler[1].end
+        minutes.set_minutes(cfg, 1, time.monotonic(), given)
+        assert cfg.param_scheduler[0].end == end and cfg.param_scheduler[1].end != other
+        changed = {change['key'] for change in cfg.timed}
+        assert changed >= {'param_scheduler.1.end', 'train_cfg.max_epochs'}
+        assert ('param_scheduler.0.end' in changed) == (not given)
 
 
 def test_what_takes_long_is_measured_less():
-    """From a fifth of the minutes on, one iteration after the first ones is enough."""
+    """From a fifth of the minutes on, one iteration after the first ones is enough; in any case sixty are."""
     slow, quick = (minutes._Watch(99, time.monotonic() + seconds) for seconds in (-1, 99))
-    for watch in (slow, quick):
-        for _ in range(minutes._FIRST):
-            watch.after_train_iter(None, 0)
-    quick.after_train_iter(None, 0)
-    with pytest.raises(minutes._Enough):
+    for _ in range(minutes._FIRST):
         slow.after_train_iter(None, 0)
+    for _ in range(minutes._FIRST + minutes._MOST - 1):
+        quick.after_train_iter(None, 0)
+    for watch in (slow, quick):
+        with pytest.raises(minutes._Enough):
+            watch.after_train_iter(None, 0)
 
 
 def test_a_signal_while_it_is_measured(demo_data, tmp_path, monkeypatch):
@@ -141,8 +196,9 @@ def test_a_signal_while_it_is_measured(demo_data, tmp_path, monkeypatch):
         terminate(runner)
 
     monkeypatch.setattr(minutes._Watch, 'after_train_iter', stop)
-    with pytest.raises(Stopped, match='before the training began.*nothing was saved'):
+    with pytest.raises(Stopped, match='before the training began.*nothing was saved') as stopped:
         minutes.set_minutes(make_config(TINY_SEG_CONFIG, demo_data, tmp_path), 5, time.monotonic())
+    assert stopped.value.number == signal.SIGTERM
 
 
 def test_two_processes_agree(two_processes, demo_data, tmp_path):

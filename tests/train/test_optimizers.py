@@ -1,54 +1,32 @@
 """Rules for parameters; one optimizer, whose parameters step together; scaled rates."""
-
 import pytest
 import torch
 from mmengine.config import Config
 from mmengine.optim import OptimWrapper, OptimWrapperDict, build_optim_wrapper
-from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS
 from torch import nn
 
-from helpers.models import build
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.runs import make_config
-from xcit_dense.config.check import check_paramwise
 from xcit_dense.config.check.parts import check_parts
 from xcit_dense.errors import ConfigError
 from xcit_dense.train import build_runner
 from xcit_dense.train.hooks import step_together
 
 
-class OtherAdam(torch.optim.Adam):
-    """May write anything into its groups."""
-
-
 def test_the_check_of_the_config_knows_the_rules():
-    """A rule that matches nothing, and a key that mmengine's constructor does not read."""
-
-    def cfg(**rules):
-        return Config(dict(default_scope='mmdet', optim_wrapper=dict(
-            type='OptimWrapper', optimizer=dict(type='AdamW', lr=1.), paramwise_cfg=rules)))
-
-    with pytest.raises(ConfigError, match='custom_keys.gama1'):
-        check_paramwise(cfg(custom_keys={'gama1': dict(lr_mult=2)}), build())
-    assert not check_parts(cfg(norm_decay_mult=0.))
-    slip, = check_parts(cfg(norm_decay_mul=0.))
+    """A key that mmengine's constructor does not read."""
+    wrapper = dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=1.), paramwise_cfg=dict(norm_decay_mult=0.))
+    assert not check_parts(Config(dict(default_scope='mmdet', optim_wrapper=wrapper)))
+    wrapper['paramwise_cfg'] = dict(norm_decay_mul=0.)
+    slip, = check_parts(Config(dict(default_scope='mmdet', optim_wrapper=wrapper)))
     assert 'norm_decay_mult' in slip and 'DefaultOptimWrapperConstructor' in slip
 
 
-@OPTIM_WRAPPER_CONSTRUCTORS.register_module()
-class TwoOptimizers:
-
-    def __init__(self, optim_wrapper_cfg, paramwise_cfg=None):
-        pass
-
-    def __call__(self, model):
-        return OptimWrapperDict(one=OptimWrapper(torch.optim.SGD(model.parameters(), lr=1.)))
-
-
 def test_several_optimizers_are_refused(demo_data, tmp_path):
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'optim_wrapper.constructor': 'TwoOptimizers'})
+    runner = build_runner(make_config(TINY_SEG_CONFIG, demo_data, tmp_path))
+    several = OptimWrapperDict(one=OptimWrapper(torch.optim.SGD(runner.model.parameters(), lr=1.)))
     with pytest.raises(ConfigError, match='several optimizers'):
-        build_runner(cfg).train()
+        runner.build_optim_wrapper(several)
 
 
 def test_a_run_starts_with_no_rule_that_matches_nothing(demo_data, tmp_path):
@@ -77,10 +55,13 @@ def test_rates_of_one_are_scaled_where_parts_have_the_rate_0(backbone, demo_data
 
 @pytest.mark.parametrize(('optimizer', 'groups'), [
     (dict(type='AdamW', foreach=True), 3), (dict(type='Adam', betas=[0.8, 0.9]), 3),
-    (dict(type='SGD', momentum=0.9, foreach=True), 3), (dict(type=OtherAdam), None)],
+    (dict(type='SGD', momentum=0.9, foreach=True), 3), (dict(type=type('Own', (torch.optim.Adam, ), {})), None)],
     ids=('AdamW', 'Adam', 'SGD', 'other'))
 def test_equal_parameters_step_together_to_the_same_bits(optimizer, groups):
-    """Within a step there are three groups (a higher rate, no decay, the rest), else those of mmengine."""
+    """Within a step there are three groups (a higher rate, no decay, the rest).
+
+    Else there are those of mmengine, as for an optimizer that may write anything into its groups.
+    """
     rules = dict(norm_decay_mult=0., custom_keys={'head.0': dict(lr_mult=10.)})
     models, counts = [], []
     for together in (False, True):

@@ -15,7 +15,7 @@ from torchvision import tv_tensors
 from helpers.models import assert_equal
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.runs import NO_VALIDATION, assert_same_run, make_config, stop_after, train
-from xcit_dense.weights import newest_checkpoint, read_checkpoint
+from xcit_dense.weights import newest_checkpoint
 from xcit_dense.weights.convert import from_plain, to_plain
 
 
@@ -25,13 +25,6 @@ class Own:
 
 class Mode(str, Enum):
     MAX = 'max'
-
-
-def history(*values):
-    buffer = HistoryBuffer(max_length=9)
-    for value in values:
-        buffer.update(value)
-    return buffer
 
 
 def load(path):
@@ -54,9 +47,8 @@ def test_torch_reads_all_checkpoints_of_a_run(trained_segmentor, demo_data, tmp_
 
 class Keeper(Hook):
     """Keeps all kinds of things where mmengine saves them."""
-
     values = dict(array=np.arange(6, dtype=np.float32).reshape(2, 3), number=np.float32(0.1),
-                  deep=[dict(x=(np.ones(2, bool), history(1., 2.)))])
+                  deep=[dict(x=(np.ones(2, bool), HistoryBuffer([1., 2.], [1, 1], max_length=9)))])
     resumed = None
 
     def before_train(self, runner):
@@ -66,33 +58,26 @@ class Keeper(Hook):
             runner.message_hub.update_info(key, value)
 
 
-@pytest.mark.parametrize('of_mmengine', (False, pytest.param(True, marks=pytest.mark.slow)))
-def test_what_hooks_keep_comes_back_and_the_curves_go_on(of_mmengine, demo_data, tmp_path, capsys):
-    """Also from a checkpoint as mmengine writes it, with log buffers and arrays themselves."""
+def test_what_hooks_keep_comes_back_and_the_curves_go_on(demo_data, tmp_path, capsys):
     first, second = Keeper(), Keeper()
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path / 'whole', **NO_VALIDATION)
     wanted = train(cfg)
     cfg.work_dir = str(tmp_path / 'run')
     stop_after(3, cfg, first)
     assert first.resumed == {}
-    path = newest_checkpoint(tmp_path / 'run')
-    infos = load(path)['message_hub']['runtime_info']
+    infos = load(newest_checkpoint(tmp_path / 'run'))['message_hub']['runtime_info']
     assert 'own' not in infos and 'message_hub.runtime_info.own' in (said := capsys.readouterr().out)
     assert 'test_plain_checkpoints.Own' in said
-    if of_mmengine:
-        torch.save(from_plain(read_checkpoint(path)), path)
-        assert b'HistoryBuffer' in path.read_bytes()
     end, got = train(cfg, second, resume=True), second.resumed
     assert (got['array'] == Keeper.values['array']).all() and got['array'].dtype == np.float32
     assert got['number'] == float(np.float32(0.1))
     (array, buffer), = (part['x'] for part in got['deep'])
     assert array.dtype == bool and type(buffer) is HistoryBuffer and buffer.mean() == 1.5
     assert_same_run(end, wanted)
-    scalars = [run['message_hub']['log_scalars'] for run in (end, wanted)]
-    assert list(scalars[0]) == list(scalars[1])
+    got, wanted = (run['message_hub']['log_scalars'] for run in (end, wanted))
+    assert list(got) == list(wanted) and len(got['train/loss']['_log_history']) == 4
     for name in ('train/loss', 'train/lr'):
-        assert_equal(*(run[name] for run in scalars), name)
-        assert len(scalars[0][name]['_log_history']) == 4
+        assert_equal(got[name], wanted[name], name)
 
 
 def stored(value, path):

@@ -1,12 +1,11 @@
 """A run that stopped and went on ends where one without the stop ends, bit for bit; nothing is lost on the way."""
 import copy
-import os
 import re
 import signal
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
 
@@ -16,53 +15,33 @@ import torch
 from mmengine.config import Config
 from mmengine.hooks import Hook
 
+from helpers import runs
 from helpers.models import assert_equal
 from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
-from helpers.runs import (
-    CASES,
-    DROPPING,
-    NO_VALIDATION,
-    At,
-    Metrics,
-    assert_same_run,
-    die,
-    disturb,
-    make_config,
-    stop_after,
-    terminate,
-    train,
-    whole_run,
-)
+from helpers.runs import NO_VALIDATION, At, Metrics, assert_same_run, die, make_config, stop_after, terminate, train
 from helpers.tools import as_in_a_process_of_its_own, environment
 from xcit_dense.config.options import add_hook, set_best, set_val_loss
 from xcit_dense.errors import CheckpointError, ConfigError, DataError, Stopped
 from xcit_dense.report.hooks import close_loggers
-from xcit_dense.train.resuming import changed_settings, restore_training
+from xcit_dense.train import resuming
+from xcit_dense.train.resuming import changed_settings
 from xcit_dense.train.saving import VALIDATIONS
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 
 @pytest.fixture
 def case(demo_data, tmp_path, tmp_path_factory):
-    """A function that returns the config of one of `CASES` and the end of a run of it that nothing stopped."""
-    for name, (_, workers, _) in CASES.items():
-        if not workers:  # here, as no single test shall pay for what all share
-            whole_run(name, demo_data, tmp_path_factory)
-
-    def find(name, workers=0):
-        config, _, changes = CASES[name]
-        return make_config(config, demo_data, tmp_path, workers, **changes), whole_run(name, demo_data,
-                                                                                       tmp_path_factory)
-
-    return find
+    """A function that returns the config of one of `runs.CASES` and the end of a run of it that nothing stopped."""
+    ends = {name: runs.whole_run(name, demo_data, tmp_path_factory)  # here, as no single test shall pay for all
+            for name, (_, workers, _) in runs.CASES.items() if not workers}
+    return lambda name, workers=0: (make_config(TINY_SEG_CONFIG, demo_data, tmp_path, workers, **runs.CASES[name][2]),
+                                    ends[name])
 
 
 @pytest.mark.parametrize(('name', 'workers', 'stop'), (
-    pytest.param('iterations', 2, 3, marks=pytest.mark.slow), ('iterations_loaded', 0, 1), ('iterations_loaded', 2, 3),
-    # iterations and steps of the optimizer part
-    ('iterations_skipping', 0, 2), pytest.param('iterations_skipping', 0, 3, marks=pytest.mark.slow),
-    ('epochs', 0, 4), pytest.param('epochs', 0, 5, marks=pytest.mark.slow),
-    pytest.param('epochs', 2, 3, marks=pytest.mark.slow)))  # with a validation due
+    ('iterations_loaded', 0, 1), ('iterations_loaded', 2, 3),
+    ('iterations_skipping', 0, 2),  # iterations and steps of the optimizer part
+    ('epochs', 0, 4), pytest.param('epochs', 2, 3, marks=pytest.mark.slow)))  # with a validation due
 def test_stopped_and_resumed_is_the_same_to_the_last_bit(name, workers, stop, case):
     cfg, wanted = case(name, workers)
     validated, skips = [], name == 'iterations_skipping'
@@ -79,17 +58,16 @@ def test_stopped_and_resumed_is_the_same_to_the_last_bit(name, workers, stop, ca
     steps = stop - skips
     assert saved['loops'][0]['skipped'] == skips and saved['loops'][0]['steps'] == steps
     waiting = saved['gradients']  # between two iterations whose gradients are added
-    assert bool(waiting) == (name != 'iterations' and steps % 2 == 1 and stop < 5)  # the last one waits for none
+    assert bool(waiting) == (steps % 2 == 1)
     assert all(value[0].isfinite().all() for value in waiting.values())
     cfg.randomness = dict(seed=None)  # it is the checkpoint's
-    disturb()
+    runs.disturb()
     assert_same_run(train(cfg, Note(), resume=True), wanted)
     assert validated == ([3, 5] if name == 'epochs' else [2, 4, 6][:3 if skips else 2])
 
 
-@pytest.mark.parametrize('name', ('epochs', pytest.param('iterations_loaded', marks=pytest.mark.slow)))
-def test_resumed_after_a_sudden_death_is_the_same(name, case):
-    cfg, wanted = case(name)
+def test_resumed_after_a_sudden_death_is_the_same(case):
+    cfg, wanted = case('epochs')
     with pytest.raises(RuntimeError, match='killed by the test'):
         train(cfg, At(4, die))
     assert_same_run(train(cfg, resume=True), wanted)
@@ -110,12 +88,10 @@ def test_stopped_during_a_validation_and_after_it(case):
             if len(calls) == 5:
                 terminate(runner)
 
-    with pytest.raises(Stopped, match='iteration 2'):
-        train(cfg, StopInValidation())
-    assert calls == [2, 2]
-    with pytest.raises(Stopped, match='iteration 2'):
-        train(cfg, StopInValidation(), resume=True)
-    assert calls[2:] == [2, 2, 2]  # the validation that was cut off, again
+    for resume, validated in ((False, [2, 2]), (True, [2, 2, 2, 2, 2])):  # what was cut off, again
+        with pytest.raises(Stopped, match='iteration 2'):
+            train(cfg, StopInValidation(), resume=resume)
+        assert calls == validated
     assert_same_run(train(cfg, StopInValidation(), resume=True), wanted)
     assert calls[5:] == [4, 4, 4]  # a whole one is not repeated
 
@@ -128,36 +104,14 @@ def test_a_validation_changes_nothing_of_a_training(case):
     assert_equal(got['training']['loops'][0]['random'], wanted['training']['loops'][0]['random'])
 
 
-@pytest.mark.slow
-def test_a_detector_whose_data_repeats_images(demo_data, tmp_path):
-    """With an average that is evaluated, and gradients that wait; its batches are by shape."""
-
-    def config(folder):
-        cfg = make_config(TINY_CONFIG, demo_data, tmp_path / folder, **NO_VALIDATION, **{
-            'train_cfg.max_epochs': 1, 'optim_wrapper.accumulative_counts': 2, 'custom_hooks': [dict(type='EMAHook')]})
-        cfg.train_dataloader.dataset = dict(type='ClassBalancedDataset', oversample_thr=0.99,
-                                            dataset=cfg.train_dataloader.dataset)
-        return cfg
-
-    wanted = train(config('whole'))
-    assert wanted['meta']['iter'] > 3  # some come again
-    stop_after(3, config('run'))
-    assert_same_run(train(config('run'), resume=True), wanted)
-
-
 def test_a_checkpoint_of_mmengine_goes_on_with_the_next_pass(case, tmp_path):
     """It has no position in the data, but its epoch."""
     cfg, end = case('epochs')
     torch.save({key: value for key, value in end.items() if key != 'training'}, tmp_path / 'epoch_2.pth')
-    cfg.train_cfg.max_epochs = 3
-    passes = []
-
-    def look(runner):
-        passes.append(runner.train_loop.dataloader.passes)
-        die(runner)
-
+    cfg.train_cfg.max_epochs, passes = 3, []
     with pytest.raises(RuntimeError, match='killed by the test'):
-        train(cfg, At(6, look, where='before_train'), resume=True)
+        train(cfg, At(6, lambda runner: passes.append(runner.train_loop.dataloader.passes), where='before_train'),
+              At(6, die, where='before_train'), resume=True)
     assert passes == [2]
 
 
@@ -175,39 +129,14 @@ def test_a_signal_saves_where_the_run_stands(numbers, demo_data, tmp_path, capfd
 
 
 def test_the_second_ctrl_c_stops_at_once(demo_data, tmp_path):
-
-    def twice(_):
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
-
     with pytest.raises(KeyboardInterrupt):
-        train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path), At(1, twice))
+        train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path), *[At(1, partial(terminate, number=signal.SIGINT))] * 2)
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 def test_a_run_in_a_thread_trains(demo_data, tmp_path):
-    found = []
-    thread = threading.Thread(target=lambda: found.append(train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path))))
-    thread.start()
-    thread.join()
-    assert found[0]['meta']['iter'] == 4
-
-
-def test_nothing_is_read_that_was_trained(demo_data, tmp_path):
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **NO_VALIDATION)
-    stop_after(3, cfg)
-    reads = []
-
-    class Count(Hook):
-
-        def before_train(self, runner):
-            dataset = runner.train_dataloader.dataset.inner
-            read = type(dataset).__getitem__
-            dataset.__class__ = type('Counted', (type(dataset), ), dict(
-                __getitem__=lambda self, i: reads.append(i) or read(self, i)))
-
-    train(cfg, Count(), resume=True)
-    assert len(reads) == 2  # one batch of two
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(train, make_config(TINY_SEG_CONFIG, demo_data, tmp_path)).result()['meta']['iter'] == 4
 
 
 def test_resume_with_other_classes_or_options_is_said(demo_data, tmp_path, capfd):
@@ -233,32 +162,20 @@ def test_resume_with_other_classes_or_options_is_said(demo_data, tmp_path, capfd
         train(cfg, resume=True)
 
 
-#: The hook and its arguments that an option of the tool adds.
-OPTIONS = {'--compile': ('CompileHook', {}), '--val-loss': ('ValLossHook', {}),
-           '--log': ('LoggersHook', dict(loggers=['tensorboard']))}
-
-
-@pytest.mark.parametrize('option', OPTIONS)
-def test_an_option_that_was_left_out_is_named(option):
+@pytest.mark.parametrize('option, hook', (('--compile', dict(type='CompileHook')), (
+    '--val-loss', dict(type='ValLossHook')), ('--log', dict(type='LoggersHook', loggers=['tensorboard']))))
+def test_an_option_that_was_left_out_is_named(option, hook):
     """And one that was added is not asked for again."""
-
-    def text(*options):
-        cfg = Config(dict(custom_hooks=[dict(type='Own', x=1)], seed=3))
-        for name in options:
-            add_hook(cfg, OPTIONS[name][0], **OPTIONS[name][1])
-        return cfg
-
-    kind, arguments = OPTIONS[option]
-    *lines, again = changed_settings(text(*(name for name in OPTIONS if name != option)), text(*OPTIONS).pretty_text,
-                                     None).splitlines()
-    hook = dict(arguments, type=kind)
-    assert lines == [f'  custom_hooks.{kind}: {hook} -> not set']
-    assert again == f' if the previous run had {option}, give it again'
-    assert changed_settings(text(option), text().pretty_text, None) == f'  custom_hooks.{kind}: not set -> {hook}'
+    own, other = dict(type='Own', x=1), dict(type='Other', y=[2])
+    before, now = Config(dict(custom_hooks=[own, hook, other], seed=3)), Config(dict(custom_hooks=[own, other], seed=3))
+    name = f'  custom_hooks.{hook["type"]}'
+    shown = dict(sorted(hook.items()))
+    assert changed_settings(now, before.pretty_text, None) == (
+        f'{name}: {shown} -> not set\n if the previous run had {option}, give it again')
+    assert changed_settings(before, now.pretty_text, None) == f'{name}: not set -> {shown}'
 
 
-@pytest.mark.parametrize(('first', 'then'), ((True, False), pytest.param(False, True, marks=pytest.mark.slow)))
-def test_options_come_and_go_and_the_training_is_the_same(first, then, case, capfd):
+def test_options_come_and_go_and_the_training_is_the_same(case, capfd):
     """Losses on validation data, and a logger."""
     pytest.importorskip('tensorboard')
     plain, wanted = case('iterations')
@@ -266,38 +183,41 @@ def test_options_come_and_go_and_the_training_is_the_same(first, then, case, cap
     set_val_loss(with_all)
     add_hook(with_all, 'LoggersHook', loggers=['tensorboard'])
     with as_in_a_process_of_its_own():
-        stop_after(3, with_all if first else plain, At(3, runners.append))
+        stop_after(3, with_all, At(3, runners.append))
     close_loggers(*runners)
     with as_in_a_process_of_its_own():
-        assert_same_run(train(with_all if then else plain, resume=True), wanted)
+        assert_same_run(train(plain, resume=True), wanted)
     said = ''.join(capfd.readouterr())
     assert 'failed' not in said and 'custom_hooks.ValLossHook' in said
-    assert (' if the previous run had --log, --val-loss, give it again' in said) == first
+    assert ' if the previous run had --log, --val-loss, give it again' in said
 
 
 @pytest.mark.parametrize('count', (1, 2))
 def test_resuming_with_another_number_of_processes_is_said(count, trained_segmentor, demo_data, tmp_path, capfd):
     """As is that the run is over."""
-    state = read_checkpoint(trained_segmentor[0] / 'iter_4.pth')
+    state, path = read_checkpoint(trained_segmentor[0] / 'iter_4.pth'), tmp_path / 'iter_4.pth'
     state['training']['loops'] *= count
-    torch.save(state, tmp_path / 'iter_4.pth')
+    torch.save(state, path)
     for length in (5, 4):
         train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **NO_VALIDATION, **{'train_cfg.max_iters': length}),
-              resume=str(tmp_path / 'iter_4.pth'))
+              resume=str(path))
         said = ''.join(capfd.readouterr())
         assert bool(re.search('2 processes, this run has 1', said)) == ('not exactly' in said) == (count == 2)
         assert bool(re.search('iter_4.pth .* 4 iterations.* nothing', said)) == (length == 4)
 
 
-def test_waiting_gradients_of_other_processes_are_averaged():
-    layer = torch.nn.Linear(1, 1)
-    runner = SimpleNamespace(model=layer, hooks=[], train_loop=SimpleNamespace(load_state_dict=dict),
+@pytest.mark.parametrize('rank, processes, grad, loop', ((0, 1, 2., 'a'), (1, 2, 3., 'b'), (2, 3, 2., 'b')))
+def test_waiting_gradients_of_another_number_of_processes_are_averaged(rank, processes, grad, loop, monkeypatch):
+    """Two processes saved; each of as many gets its own, and further ones the random numbers of the last."""
+    monkeypatch.setattr(resuming, 'get_world_size', lambda: processes)
+    monkeypatch.setattr(resuming, 'get_rank', lambda: rank)
+    layer, found = torch.nn.Linear(1, 1), []
+    runner = SimpleNamespace(model=layer, hooks=[], train_loop=SimpleNamespace(load_state_dict=found.append),
                              train_dataloader=SimpleNamespace(dataset=[]))
-    weight, bias = ([torch.full_like(parameter, value) for value in values]
-                    for parameter, values in ((layer.weight, (1, 3)), (layer.bias, (5, ))))
-    state = dict(loops=[{}], gradients=dict(weight=weight, bias=bias), early_stopping=[], samples=0)
-    restore_training(runner, state, 'a.pth')
-    assert layer.weight.grad == 2 and layer.bias.grad == 5
+    weight = [torch.full_like(layer.weight, value) for value in (1, 3)]
+    resuming.restore_training(runner, dict(loops=['a', 'b'], gradients=dict(weight=weight), early_stopping=[],
+                                           samples=0), 'a.pth')
+    assert layer.weight.grad == grad and layer.bias.grad is None and found == [loop]
 
 
 def test_resume_never_starts_from_scratch(trained_segmentor, demo_data, tmp_path):
@@ -315,38 +235,34 @@ def test_resume_never_starts_from_scratch(trained_segmentor, demo_data, tmp_path
         train(cfg, resume=True)
 
 
-@pytest.mark.parametrize(('workers', 'stop'), (pytest.param(2, 2, marks=pytest.mark.slow), (0, 4)))
-def test_patience_and_the_best_score_are_those_of_before_the_stop(workers, stop, demo_data, tmp_path):
+def test_patience_and_the_best_score_are_those_of_before_the_stop(demo_data, tmp_path):
     """The best is the second; two validations later nothing was better, and that ends the run.
 
     It neither takes a worse checkpoint for the best nor forgets where the best lies.
     """
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, workers, **{
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{
         'train_cfg.max_iters': 6, 'train_cfg.val_interval': 1, 'custom_hooks': [dict(type='EMAHook')]})
     set_best(cfg, patience=2)
-    stop_after(stop, cfg, metrics := Metrics(1., 3., 2., 2., 1., 0.))
-    if stop > 2:  # it was saved again with the best, after the validation
-        second = read_checkpoint(tmp_path / 'iter_2.pth')
-        assert second['training']['early_stopping'] == [dict(best_score=3., wait_count=0)]
-        assert second['message_hub']['runtime_info'][VALIDATIONS] == [[1, 1.], [2, 3.]]
+    stop_after(4, cfg, metrics := Metrics(1., 3., 2., 2., 1., 0.))
+    second = read_checkpoint(tmp_path / 'iter_2.pth')  # it was saved again with the best, after the validation
+    assert second['training']['early_stopping'] == [dict(best_score=3., wait_count=0)]
+    assert second['message_hub']['runtime_info'][VALIDATIONS] == [[1, 1.], [2, 3.]]
     train(cfg, metrics, At(5, die), resume=True)
     assert metrics.values == [1., 0.]
     assert [path.name for path in tmp_path.glob('best_*.pth')] == ['best_mIoU_iter_2.pth']
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('config', (TINY_CONFIG, TINY_SEG_CONFIG))
-def test_killed_at_random_points_and_resumed(config, demo_data, tmp_path, tmp_path_factory):
+def test_killed_at_random_points_and_resumed(demo_data, tmp_path, tmp_path_factory):
     """kill -9 from outside, again and again, until the run ends."""
-    changes = {'train_cfg.max_iters': 16}
-    if config == TINY_CONFIG:  # the tool would add the second by itself
-        changes = {'train_cfg.max_epochs': 4, 'default_hooks.checkpoint.save_best': 'coco/segm_mAP'}
-    wanted = train(make_config(config, demo_data, tmp_path_factory.mktemp('whole'), **changes))
+    # the tool would add the second by itself
+    changes = {'train_cfg.max_epochs': 4, 'default_hooks.checkpoint.save_best': 'coco/segm_mAP'}
+    wanted = train(make_config(TINY_CONFIG, demo_data, tmp_path_factory.mktemp('whole'), **changes))
     options = [f'{key}={value}' for key, value in changes.items()] + [
         'randomness.seed=3', 'train_dataloader.num_workers=2', 'train_dataloader.persistent_workers=True',
-        *(f'model.backbone.{key}={value}' for key, value in DROPPING.items())]
-    command = [sys.executable, str(ROOT / 'tools/train.py'), str(config), '--data-root', str(demo_data), '--work-dir',
-               str(tmp_path), '--no-pretrained', '--cfg-options', *options]
+        *(f'model.backbone.{key}={value}' for key, value in runs.DROPPING.items())]
+    command = [sys.executable, ROOT / 'tools/train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path,
+               '--no-pretrained', '--cfg-options', *options]
     rng, kills = np.random.default_rng(0), 0
     for _ in range(12):
         resume = ['--resume'] if list(tmp_path.glob('*.pth')) else []

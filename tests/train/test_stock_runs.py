@@ -17,7 +17,6 @@ CASES = {'mmdet': ('retinanet/retinanet_r18_fpn_1x_coco.py', ('train_cfg.max_epo
 @pytest.mark.slow
 @pytest.mark.parametrize('framework', CASES)
 def test_stopped_killed_and_resumed(framework, demo_data, tmp_path):
-    """In an iteration, in a validation, and without a warning."""
     name, options = CASES[framework]
     if not (path := stock(framework, name)).is_file():
         pytest.skip(f'this {framework} brings no configs')

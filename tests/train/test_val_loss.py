@@ -11,19 +11,18 @@ import pytest
 import torch
 from mmengine.dataset import pseudo_collate
 from mmengine.hooks import Hook
-from mmengine.registry import MODELS
-from mmengine.runner import Runner
+from mmengine.registry import DATASETS, MODELS
 from mmseg.models.decode_heads import FPNHead
 from torch.nn import functional as F
 
 from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
-from helpers.runs import NO_VALIDATION, At, assert_same_run, make_config, stop_after, terminate, train
+from helpers.runs import At, assert_same_run, make_config, terminate, train
 from helpers.tools import as_in_a_process_of_its_own
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.options import set_val_loss
 from xcit_dense.errors import ConfigError, Stopped
 from xcit_dense.report.curves import read_curves
-from xcit_dense.train import build_runner
+from xcit_dense.train import build_runner, val_loss
 from xcit_dense.train.resuming import isolated_random_state
 from xcit_dense.train.val_loss import ValLossHook
 
@@ -50,24 +49,19 @@ def lines_of(work_dir):
 
 
 class Measured(Hook):
-    """What a function returns for the model that is validated."""
+    """The losses of each image by a function of the validated model and the image, which another pipeline makes."""
 
     priority = 'LOWEST'  # an average takes the place of the weights
 
-    def __init__(self, function):
-        self.function, self.results = function, []
+    def __init__(self, function, **pipeline):
+        self.function, self.pipeline, self.results = function, pipeline, []
 
     def before_val_epoch(self, runner):
-        state = torch.get_rng_state()
-        with torch.no_grad():
-            self.results.append(self.function(runner, copy.deepcopy(runner.model).eval()))
-        torch.set_rng_state(state)
-
-
-def dataset_with(runner, pipeline):
-    loader = Runner.build_dataloader(dict(
-        runner.cfg.val_dataloader, dataset=dict(runner.cfg.val_dataloader.dataset, pipeline=pipeline)))
-    return loader.dataset
+        self.kept = {*runner.message_hub.log_scalars}
+        model, data = copy.deepcopy(runner.model).eval(), DATASETS.build(
+            dict(runner.cfg.val_dataloader.dataset, **self.pipeline))
+        with torch.no_grad(), torch.random.fork_rng():
+            self.results.append([self.function(model, data[index]) for index in range(len(data))])
 
 
 def assert_logged(lines, wanted):
@@ -88,27 +82,22 @@ def test_losses_of_a_detector_are_those_of_the_training_pipeline(root, tmp_path)
     content['annotations'] = [a for a in content['annotations'] if a['image_id'] != first]
     path.write_text(json.dumps(content))
 
-    def by_hand(runner, model):
-        dataset, found = dataset_with(runner, [
-            dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
-            dict(type='Resize', scale=(96, 96), keep_ratio=True), dict(type='PackDetInputs')]), []
-        for index in range(3):
-            sample = dataset[index]['data_samples']
-            assert max(sample.img_shape) == 96 and sample.gt_instances.masks.height == sample.img_shape[0]
-            data = model.data_preprocessor(pseudo_collate([dataset[index]]), False)
-            losses = model.loss(data['inputs'], data['data_samples'])
-            found.append({name: sum(value) if isinstance(value, list) else value for name, value in losses.items()
-                          if 'loss' in name})
-        return found
+    def by_hand(model, data):
+        sample = data['data_samples']
+        assert max(sample.img_shape) == 96 and sample.gt_instances.masks.height == sample.img_shape[0]
+        losses = model.loss(*model.data_preprocessor(pseudo_collate([data]), False).values())
+        return {name: sum(value) if isinstance(value, list) else value for name, value in losses.items()
+                if 'loss' in name}
 
-    hand = Measured(by_hand)
+    hand = Measured(by_hand, pipeline=[
+        dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
+        dict(type='Resize', scale=(96, 96), keep_ratio=True), dict(type='PackDetInputs')])
     lines, _ = validated(TINY_CONFIG, root, tmp_path / 'run', hand, **TAKE_ALL, **{'train_cfg.max_epochs': 1})
     assert set(hand.results[0][0]) == {'loss_rpn_cls', 'loss_rpn_bbox', 'loss_cls', 'loss_bbox', 'loss_mask'}
     assert_logged(lines, hand.results)
 
 
-@pytest.mark.parametrize('padding', (
-    {}, pytest.param({'model.data_preprocessor.test_cfg': dict(size_divisor=256)}, marks=pytest.mark.slow)))
+@pytest.mark.parametrize('padding', ({}, {'model.data_preprocessor.test_cfg': dict(size_divisor=128)}))
 def test_losses_of_a_segmentor_are_those_of_its_maps(padding, root, tmp_path):
     """And of the averaged weights that are evaluated.
 
@@ -119,29 +108,26 @@ def test_losses_of_a_segmentor_are_those_of_its_maps(padding, root, tmp_path):
         labels[:20] = 255
         cv2.imwrite(str(path), labels)
 
-    def by_hand(runner, model):
-        dataset, found = dataset_with(runner, [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'),
-                                               dict(type='PackSegInputs')]), []
+    def by_hand(model, data):
         norm = model.data_preprocessor
-        for index in range(3):
-            data = dataset[index]
-            image = mmcv.imrescale(data['inputs'].permute(1, 2, 0).numpy(), (96, 96))
-            labels = mmcv.imrescale(data['data_samples'].gt_sem_seg.data[0].numpy().astype(np.uint8), (96, 96),
-                                    interpolation='nearest')
-            assert set(np.unique(labels)) > {255}
-            image = (torch.from_numpy(image[..., ::-1].copy()).permute(2, 0, 1).float() - norm.mean) / norm.std
-            extra = (0, 256 - labels.shape[1], 0, 256 - labels.shape[0]) if padding else (0, 0, 0, 0)
-            image = F.pad(image, extra, value=norm.pad_val)
-            labels = F.pad(torch.from_numpy(labels).long(), extra, value=255)
-            scores = F.interpolate(model.decode_head(model.extract_feat(image[None])), labels.shape, mode='bilinear')
-            losses = F.cross_entropy(scores, labels[None], ignore_index=255, reduction='none')
-            found.append({'decode.loss_ce': losses.mean()})
-        return found
+        image = mmcv.imrescale(data['inputs'].permute(1, 2, 0).numpy(), (96, 96))
+        labels = mmcv.imrescale(data['data_samples'].gt_sem_seg.data[0].numpy().astype(np.uint8), (96, 96),
+                                interpolation='nearest')
+        assert set(np.unique(labels)) > {255}
+        image = (torch.from_numpy(image[..., ::-1].copy()).permute(2, 0, 1).float() - norm.mean) / norm.std
+        extra = (0, 128 - labels.shape[1], 0, 128 - labels.shape[0]) if padding else (0, 0, 0, 0)
+        image = F.pad(image, extra, value=norm.pad_val)
+        labels = F.pad(torch.from_numpy(labels).long(), extra, value=255)
+        scores = F.interpolate(model.decode_head(model.extract_feat(image[None])), labels.shape, mode='bilinear')
+        losses = F.cross_entropy(scores, labels[None], ignore_index=255, reduction='none')
+        return {'decode.loss_ce': losses.mean()}
 
-    hand = Measured(by_hand)
+    hand = Measured(by_hand, pipeline=[dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'),
+                                       dict(type='PackSegInputs')])
     lines, _ = validated(TINY_SEG_CONFIG, root, tmp_path, hand, **{
         f'{name}_dataloader.dataset.reduce_zero_label': True for name in ('train', 'val', 'test')}, **padding, **EMA)
     assert_logged(lines, hand.results)
+    assert 'val/mIoU' in hand.kept and 'val/val/loss' not in hand.kept  # of the validation before
 
 
 def test_losses_of_a_classifier_are_means_over_images(class_folders, tmp_path):
@@ -151,35 +137,30 @@ def test_losses_of_a_classifier_are_means_over_images(class_folders, tmp_path):
     for path, width in zip(sorted(root.glob('val/*/*.png')), (40, 33, 40, 58, 33, 40), strict=True):
         cv2.imwrite(str(path), cv2.resize(cv2.imread(str(path)), (width, 40)))
 
-    def by_hand(runner, model):
-        losses = []
-        for data in map(runner.val_dataloader.dataset.__getitem__, range(6)):
-            inputs, sample = model.data_preprocessor(pseudo_collate([data]))['inputs'], data['data_samples']
-            losses.append(model.loss(inputs, [sample.set_gt_score(F.one_hot(sample.gt_label[0], 3).float())])['loss'])
-        return float(torch.stack(losses).mean())
+    def by_hand(model, data):
+        inputs, sample = model.data_preprocessor(pseudo_collate([data]))['inputs'], data['data_samples']
+        return model.loss(inputs, [sample.set_gt_score(F.one_hot(sample.gt_label[0], 3).float())])['loss']
 
     hand = Measured(by_hand)
     steps = [step for step in load_config(TINY_CLS_CONFIG).test_pipeline if step.type != 'CenterCrop']
     lines, _ = validated(TINY_CLS_CONFIG, root, tmp_path / 'run', hand, **{
         'val_dataloader.batch_size': 4, 'val_dataloader.dataset.pipeline': steps})
-    assert [line['val/loss'] for line in lines] == pytest.approx(hand.results, rel=1e-5)
+    assert [line['val/loss'] for line in lines] == pytest.approx([np.mean(each) for each in hand.results], rel=1e-5)
 
 
 @MODELS.register_module()
 class CountingHead(FPNHead):
-    """A head whose loss draws random numbers, and keeps statistics in and outside tensors, also in validation."""
+    """A head whose loss draws random numbers, and keeps a statistic, also in validation."""
 
-    def __init__(self, remembers=False, **options):
+    def __init__(self, **options):
         super().__init__(**options)
         self.register_buffer('seen', torch.zeros(()))
-        self.remembers, self.history, self.fails, self.poison = remembers, [], (), ()
+        self.fails, self.poison = (), ()
 
     def loss_by_feat(self, scores, samples):
         losses = super().loss_by_feat(scores, samples)
         name = samples[0].img_path.rpartition('/')[2]
         self.seen += 1
-        if self.remembers:  # a resumed run does not know it
-            self.history.append(name)
         noise = torch.rand(()) + float(np.random.rand())
         if not self.training and self.fails is None:
             return {}
@@ -187,23 +168,10 @@ class CountingHead(FPNHead):
             raise ZeroDivisionError('no pixels')
         if not self.training and name in self.poison:
             noise = float('nan')
-        return losses | dict(loss_noise=(self.seen + len(self.history)) * noise)
+        return losses | dict(loss_noise=self.seen * noise)
 
 
 COUNTING = {'model.decode_head.type': 'CountingHead'}
-
-
-@pytest.mark.slow
-def test_the_training_and_the_metrics_do_not_notice_them(demo_data, tmp_path):
-    changes = COUNTING | EMA | {'model.decode_head.remembers': True, 'val_dataloader.num_workers': 1}
-    wanted = train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path / 'without', **changes))
-    lines, got = validated(TINY_SEG_CONFIG, demo_data, tmp_path / 'with', **changes)
-    assert len(lines) == 2
-    assert_same_run(got, wanted)
-    curves = [read_curves(tmp_path / name) for name in ('with', 'without')]
-    for name in curves[1].keys() - {'time', 'data_time', 'val/time', 'val/data_time'}:
-        assert curves[0][name] == curves[1][name], name
-    assert {'val/loss'} < curves[0].keys() - curves[1].keys()
 
 
 def counted_config(data, work_dir):
@@ -233,26 +201,20 @@ def test_an_image_draws_the_same_numbers_in_every_validation(whole):
     assert [path.name for path in whole[0].glob('best_*')] == [f'best_val_loss_iter_{min(losses, key=losses.get)}.pth']
 
 
-@pytest.mark.parametrize('where', (
-    3, pytest.param(1, marks=pytest.mark.slow), pytest.param(None, marks=pytest.mark.slow)))
-def test_stopped_while_they_are_measured_and_resumed_is_the_same(where, whole, demo_data, tmp_path, monkeypatch):
-    """At the first and the last image; and between two validations."""
+def test_stopped_while_they_are_measured_and_resumed_is_the_same(whole, demo_data, tmp_path, monkeypatch):
+    """At the last image."""
     compute, calls, cfg = ValLossHook._terms, [], counted_config(demo_data, tmp_path)
 
     def stop(*args):
         calls.append(1)
-        if len(calls) == where:
+        if len(calls) == 3:
             terminate(None)
         return compute(*args)
 
     monkeypatch.setattr(ValLossHook, '_terms', stop)
-    with as_in_a_process_of_its_own():
-        if where:
-            with pytest.raises(Stopped, match='after iteration 2. Saved'):
-                train(cfg)
-            assert len(calls) == where
-        else:
-            stop_after(3, cfg)
+    with as_in_a_process_of_its_own(), pytest.raises(Stopped, match='after iteration 2. Saved'):
+        train(cfg)
+    assert len(calls) == 3
     assert_same_run(train(cfg, resume=True), whole[1])
     for line, wanted in zip(lines_of(tmp_path), lines_of(whole[0]), strict=True):
         assert {name: line[name] for name in line if 'time' not in name} == {
@@ -267,31 +229,20 @@ def spoiled(data, work_dir, **attributes):
 
 def test_the_training_goes_on_after_a_loss_that_is_not_finite(demo_data, tmp_path):
     lines, checkpoint = spoiled(demo_data, tmp_path, poison=['000000000002.jpg'])
-    assert checkpoint['meta']['iter'] == 4
+    assert checkpoint['meta']['iter'] == 4 and read_curves(tmp_path)['val/decode.loss_ce']
     assert all(np.isnan(line['val/loss']) and line['val/decode.loss_ce'] > 0 for line in lines)
-    assert read_curves(tmp_path)['val/decode.loss_ce']
 
 
-@pytest.mark.parametrize('count', (1, pytest.param(3, marks=pytest.mark.slow)))
-def test_images_without_a_loss_are_left_out_with_a_warning(count, demo_data, tmp_path, capfd):
-    lines, checkpoint = spoiled(demo_data, tmp_path, fails=[f'00000000000{i + 1}.jpg' for i in range(count)])
+@pytest.mark.parametrize('fails, told', (
+    (['000000000002.jpg'], '1 batch without .* images/validation/000000000002.jpg: ZeroDivisionError: no pixels'),
+    (None, '3 batches without .* EncoderDecoder returns no losses in eval mode')))
+def test_images_without_a_loss_are_left_out_with_a_warning(fails, told, demo_data, tmp_path, capfd):
+    """Where all are left out, there is no loss."""
+    lines, checkpoint = spoiled(demo_data, tmp_path, fails=fails)
     assert checkpoint['meta']['iter'] == 4 and len(lines) == 2
-    assert [np.isnan(line['val/loss']) for line in lines] == [count == 3] * 2
-    told = re.findall(r'WARNING - .* without a validation loss(.*)', ''.join(capfd.readouterr()))
-    assert len(told) == 1 and 'images/validation/000000000001.jpg: Zero' in told[0] and 'no pixels' in told[0]
-
-
-def test_what_cannot_work_is_an_error_before_the_training(root, tmp_path):
-    cfg = make_config(TINY_SEG_CONFIG, root, tmp_path, **NO_VALIDATION)
-    with pytest.raises(ConfigError, match='--val-loss needs validation'):
-        set_val_loss(cfg)
-
-
-def test_a_model_without_losses_is_a_warning(demo_data, tmp_path, capfd):
-    lines, _ = spoiled(demo_data, tmp_path, fails=None)
-    assert all(np.isnan(line['val/loss']) for line in lines)
-    assert '3 batches without a validation loss' in (said := ''.join(capfd.readouterr()))
-    assert 'EncoderDecoder returns no losses in eval mode' in said
+    assert all(np.isnan(line['val/loss']) == (fails is None) for line in lines)
+    said = re.findall(r'WARNING - (.* validation loss.*)', ''.join(capfd.readouterr()))
+    assert re.search(told.replace('out .* ', 'out a validation loss, such as .*'), said[0])
 
 
 def test_the_best_checkpoint_by_a_loss_that_is_not_measured(demo_data, tmp_path):
@@ -300,16 +251,29 @@ def test_the_best_checkpoint_by_a_loss_that_is_not_measured(demo_data, tmp_path)
         train(cfg)
 
 
+def loss_of_validation(cfg):
+    set_val_loss(cfg)
+    with as_in_a_process_of_its_own():
+        return build_runner(cfg).val()['val/loss']
+
+
+def test_images_are_shared_out_to_the_processes_and_count_once(demo_data, tmp_path, monkeypatch):
+    """Of three, one process has the first and the last, and the other the second and, so that it computes as often,
+    the first. Where a process has batches of four sizes, all compute four times."""
+    cfg, losses, calls, found = make_config(TINY_SEG_CONFIG, demo_data, tmp_path), val_loss._losses, [], []
+    monkeypatch.setattr(val_loss, '_losses', lambda *args: calls.append(1) or losses(*args))
+    for process, most in (((0, 1), 1), ((0, 2), 4), ((1, 2), 4)):
+        monkeypatch.setattr(val_loss, 'get_dist_info', lambda process=process: process)
+        monkeypatch.setattr(val_loss, 'all_gather_object', lambda own, most=most: [own, most][:1 + (own == 1)])
+        found.append(loss_of_validation(copy.deepcopy(cfg)))
+    assert found[0] == pytest.approx((2 * found[1] + found[2]) / 3, rel=1e-6) and found[1] != found[2]
+    assert len(calls) == 3 + 2 * 4 + 2 * 4
+
+
 def test_wrapped_data_sets(demo_data, tmp_path):
     """Means over all images of all data sets, however often; here in a validation without a training."""
-    found = []
-    for wrapped in (False, True):
-        cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
-        inner = cfg.val_dataloader.dataset
-        if wrapped:
-            cfg.val_dataloader.dataset = dict(type='ConcatDataset', datasets=[
-                dict(type='RepeatDataset', times=2, dataset=inner), copy.deepcopy(inner)])
-        set_val_loss(cfg)
-        with as_in_a_process_of_its_own():
-            found.append(build_runner(cfg).val())
-    assert found[1]['val/loss'] == pytest.approx(found[0]['val/loss'], rel=1e-6)
+    plain, wrapped = (make_config(TINY_SEG_CONFIG, demo_data, tmp_path) for _ in range(2))
+    inner = wrapped.val_dataloader.dataset
+    wrapped.val_dataloader.dataset = dict(type='ConcatDataset', datasets=[
+        dict(type='RepeatDataset', times=2, dataset=inner), copy.deepcopy(inner)])
+    assert loss_of_validation(wrapped) == pytest.approx(loss_of_validation(plain), rel=1e-6)
