@@ -16,23 +16,16 @@ _MEMBERS = {
     _COPIES: 'copy clone to_copy contiguous cat stack fill zero constant_pad_nd index index_put gather',
     _ELEMENTWISE: 'add sub rsub mul div addcmul addcdiv neg reciprocal sqrt rsqrt square pow exp log2 exp2 abs sin cos '
                   'clamp clamp_min clamp_max maximum minimum where eq ne lt gt le ge bitwise_and sum mean amax amin '
-                  'norm linalg_vector_norm var_mean softmax relu bernoulli lerp '
-                  'max_pool2d_with_indices',
-}
+                  'norm linalg_vector_norm var_mean softmax relu bernoulli lerp max_pool2d_with_indices'}
 _GROUP_OF = {name: group for group, names in _MEMBERS.items() for name in names.split()}
 
 
 def profile(step, runs, cuda) -> list[dict]:
-    """Profile a function and return its operators, the longest first.
-
-    Args:
-        step: The function.
-        runs: How often it is called.
-        cuda: Whether to count the time of the GPU in an operator's kernels; otherwise that of the CPU in itself.
+    """Call a function ``runs`` times and return its operators, the longest first.
 
     Returns:
-        A dict per operator, per call: its ``name``, its ``group``, ``calls`` and ``seconds``. An operator of two groups
-        is there twice. On a GPU the seconds add up to those of all kernels: what no operator launched is there too.
+        A dict per operator, per call: its ``name``, its ``group``, ``calls`` and ``seconds``, on a GPU (``cuda``) those
+        of its kernels. There the seconds add up to those of all kernels: what no operator launched is there too.
     """
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
     with torch.profiler.profile(activities=activities, record_shapes=True) as found:
@@ -57,19 +50,16 @@ def profile(step, runs, cuda) -> list[dict]:
 
 def groups_of(operators) -> dict:
     """Return the seconds of operators by group, the largest first."""
-    groups = {}
+    groups = Counter()
     for operator in operators:
-        groups[operator['group']] = groups.get(operator['group'], 0) + operator['seconds']
-    return dict(sorted(groups.items(), key=lambda item: -item[1]))
+        groups[operator['group']] += operator['seconds']
+    return dict(groups.most_common())
 
 
 def group_of(name, shapes=(), has_kernels: bool = False) -> str:
-    """Return the group of an operator.
+    """Return the group of an operator, from its name in the profiler and the shapes of its tensors.
 
-    Args:
-        name: Its name in the profiler.
-        shapes: Shapes of its tensors.
-        has_kernels: Whether it launched kernels. Those that no operator of torch launched are of a fused form.
+    Kernels that no operator of torch launched are of a fused form.
     """
     scope, _, base = name.rpartition('::')
     if scope not in ('aten', 'mkldnn'):
@@ -79,6 +69,4 @@ def group_of(name, shapes=(), has_kernels: bool = False) -> str:
         # weights of one input channel for each group
         weights = any(len(shape) == 4 and shape[1] == 1 and 1 < shape[2] == shape[3] for shape in shapes)
         return CONVOLUTIONS if weights or 'depthwise' in base else PRODUCTS
-    if 'batch_norm' in base or 'layer_norm' in base:
-        return _NORMS
-    return _GROUP_OF.get(base, OTHER)
+    return _NORMS if 'batch_norm' in base or 'layer_norm' in base else _GROUP_OF.get(base, OTHER)

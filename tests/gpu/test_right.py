@@ -6,12 +6,12 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.costs import without_tf32
-from gpu.checking import all_of, beside, relative_error, within, worst
-from gpu.models import HALF_TYPES, build, copy_of, errors_of, labelled, loss_of, odd_images, recipe_sizes, step
-from helpers.models import build_golden
+from gpu.checking import all_of, beside, within, worst
+from gpu.models import HALF_TYPES, build, errors_of, labelled, odd_images, plain_of, recipe_sizes, step
+from helpers.models import build_golden, build_golden_classifier, loss_of, relative_error
 from helpers.paths import ROOT
 from xcit_dense.archs import PATCH_SIZES
-from xcit_dense.models import ReferenceXCiT, XCiTClassifier, set_fast
+from xcit_dense.models import set_fast
 from xcit_dense.models.fast import attend, feed_forward, mix_neighbours
 
 pytestmark = pytest.mark.gpu
@@ -45,11 +45,13 @@ def test_golden(check):
 
 def _golden_errors(name, tensors, device):
     """Return the worst errors of a golden file: of outputs in both modes, and of the gradients of a layer."""
-    model = _golden_model(name, tensors).to(device)
+    is_classifier, patch_size = 'classifier' in name, 8 if '_p8' in name else 16
+    model = (build_golden_classifier(patch_size, name.endswith('1'), tensors) if is_classifier
+             else build_golden(patch_size, tensors)).to(device)
     with torch.no_grad():
         evaluated = model.eval()(tensors['input'])
     trained = model.train()(tensors['input'])
-    if isinstance(model, XCiTClassifier):
+    if is_classifier:
         loss, outputs = F.cross_entropy(trained, tensors['labels']), dict(logits=(evaluated, trained))
     else:
         loss = loss_of(trained)
@@ -67,18 +69,6 @@ def _golden_errors(name, tensors, device):
         gradients=worst(relative_error(*map(torch.cat, zip(*pairs, strict=True))) for pairs in layers.values()))
 
 
-def _golden_model(name, tensors):
-    state = {key.removeprefix('state/'): value for key, value in tensors.items() if key.startswith('state/')}
-    if 'classifier' not in name:
-        return build_golden(8 if '_p8' in name else 16, tensors)
-    arch = dict(embed_dims=32, num_heads=4, patch_size=8 if '_p8' in name else 16, depth=2,
-                tokens_norm=name.endswith('1'))
-    model = XCiTClassifier(arch, num_classes=len(state['head.bias']), norm_cfg=dict(type='BN'))
-    state |= {key: value for key, value in model.state_dict().items() if key.endswith('num_batches_tracked')}
-    model.load_state_dict(state)
-    return model
-
-
 @without_tf32()
 def test_float64(check):
     """Compare small 12 in float32 on the device with the plain form in float64 on the CPU."""
@@ -87,7 +77,7 @@ def test_float64(check):
         for name, eta in (('random LayerScale', None), ('LayerScale 1e-5', 1e-5)):
             ours = build(check, patch_size, eta=eta)
             images = odd_images(check, patch_size)
-            wanted = step(copy_of(ours, ReferenceXCiT).double(), images.double())
+            wanted = step(plain_of(ours).double(), images.double())
             found = step(ours.to(check.device), images.to(check.device))
             errors |= labelled(f'patch {patch_size}, {name}', errors_of(found, wanted))
     check.judge(*within(errors, LARGE))
@@ -99,15 +89,13 @@ def test_half_types(check):
     for patch_size in PATCH_SIZES:
         for name, eta in (('', None), (', LayerScale 1e-5', 1e-5)):
             ours = build(check, patch_size, eta=eta)
-            plain = copy_of(ours, ReferenceXCiT)
-            exact = copy_of(ours, ReferenceXCiT).double()
-            models = [model.to(check.device) for model in (ours, plain)]
+            exact, models = plain_of(ours).double(), [model.to(check.device) for model in (ours, plain_of(ours))]
             batches = [odd_images(check, patch_size, seed) for seed in range(DRAWS)]
             wanted = [step(exact, images.double()) for images in batches]
             for label, dtype in HALF_TYPES.items():
                 found = [_mean_errors(model, batches, wanted, dtype, check.device) for model in models]
-                pairs |= {f'patch {patch_size}{name}, {label}: {part}': (found[0][part], found[1][part])
-                          for part in found[0]}
+                pairs |= {f'patch {patch_size}{name}, {label}: {part}': (error, found[1][part])
+                          for part, error in found[0].items()}
     check.judge(*beside(pairs))
 
 
@@ -126,13 +114,12 @@ def test_fast_path(check):
         images = odd_images(check, patch_size, batch=4)
         for eta, drop_path_rate in ((None, 0.), (None, 0.3), (1e-5, 0.3)):
             model = build(check, patch_size, eta=eta, drop_path_rate=drop_path_rate)
-            words = f'LayerScale {eta or "random"}, drop path {drop_path_rate:g}'
             for dtype, limit in ((torch.float64, ROUNDING), (torch.float32, 2 * LARGE)):  # LARGE for each
                 for mode in ('training', 'evaluation') if not drop_path_rate or eta else ('training', ):
-                    of_case = [_step_of(model, images, check.device, dtype, mode, is_fast)
-                               for is_fast in (True, False)]
-                    label = f'patch {patch_size}, {words}, {str(dtype).removeprefix("torch.")} {mode}'
-                    found = labelled(label, errors_of(*of_case))
+                    label = (f'patch {patch_size}, LayerScale {eta or "random"}, drop path {drop_path_rate:g}, '
+                             f'{str(dtype).removeprefix("torch.")} {mode}')
+                    found = labelled(label, errors_of(*(_step_of(model, images, check.device, dtype, mode, is_fast)
+                                                        for is_fast in (True, False))))
                     errors |= found
                     limits |= dict.fromkeys(found, limit)
         block, x = model.blocks[0].to(check.device), torch.randn(2, 40 * 30, model.embed_dims, device=check.device)
@@ -159,7 +146,7 @@ def test_fused(check):
         exact = copy.deepcopy(model).to(check.device).double()
         wanted = step(exact, images.double())
         model = model.to(check.device)
-        plain = copy_of(model, ReferenceXCiT).to(check.device)
+        plain = plain_of(model).to(check.device)
         unfused = step(model, images)
         for dtype, limit, found, right in (
                 ('float64', ROUNDING, step(exact.fuse(), images.double()), wanted),
@@ -207,7 +194,7 @@ def _compare_compiled(model, eager, sizes, dtype, device):
 
     Both are relative to eager in float32. The error of the plain form is 0 where no half type is asked for.
     """
-    plain = copy_of(eager, ReferenceXCiT).to(device)
+    plain = plain_of(eager).to(device)
     torch._dynamo.reset()
     counters = torch._dynamo.utils.counters
     counters.clear()

@@ -1,6 +1,7 @@
 """Trains: mixed precision, interrupted runs, groups of processes, the full configs."""
 import json
 import math
+import shutil
 import statistics
 import time
 from functools import partial
@@ -8,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from gpu.demos import DEMOS, demo_data, training
 from gpu.tools import DETERMINISTIC, ToolError, Tools, amp_options
 from helpers.runs import assert_same_run
 from xcit_dense._utils.text import first_line
@@ -17,6 +17,10 @@ from xcit_dense.report.curves import read_curves
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 pytestmark = pytest.mark.gpu
+#: By task: the config, its metric with the bar of ``make demo``, and the lengths of the full and of the tiny form.
+DEMOS = dict(
+    detector=('maskrcnn_xcit_n12_p16_small', 'coco/bbox_mAP_50', 0.5, ('train_cfg.max_epochs', 6, 1)),
+    segmentor=('semfpn_xcit_n12_p16_small', 'mIoU', 60., ('train_cfg.max_iters', 700, 6)))
 #: One epoch of the detector, and as many iterations of the segmentor.
 _LENGTH = dict(detector=1, segmentor=60)
 _LOG_ALL = ('--cfg-options', 'default_hooks.logger.interval=1', 'log_processor.window_size=1')
@@ -40,11 +44,36 @@ _TINY_ADE20K = [
     'val_dataloader.dataset.pipeline.1.scale=(256,64)', 'model.data_preprocessor.size=(64,64)']
 
 
+def _demo_data(tools, name='demo', size=192, counts=(480, 80)):
+    """Return a folder of generated training and validation images, made on first use; all checks share it."""
+    folder = Path(tools.check.out, 'data', name)
+    if not folder.exists():
+        part = folder.with_name(f'{name}.part')  # of a run that was killed
+        shutil.rmtree(part, ignore_errors=True)
+        train, val = tools.check.choose(counts, (12, 2))
+        tools.run(f'data_{name}', 'make_demo_data', part, '--train', train, '--val', val, '--size',
+                  tools.check.choose(size, 64))
+        part.rename(folder)
+    return folder
+
+
+def _training(check, task, data, work_dir, *, length=None):
+    """Return the arguments of ``train`` for a demo, without validation, for some epochs (or the segmentor) iterations.
+
+    By default as many as ``make demo`` has; tiny ones have a length of their own.
+    """
+    config, _, _, (key, full, tiny) = DEMOS[task]
+    small = ('--image-size', 64, '--batch-size', 2, '--workers', 0)
+    # deterministic algorithms have no histogram for mIoU on a GPU, and the demos are tested by the tool
+    return [config, '--data-root', data, '--work-dir', work_dir, *check.choose((), small), '--cfg-options',
+            f'{key}={check.choose(length or full, tiny)}', 'train_cfg.val_begin=1000000', 'randomness.seed=0']
+
+
 @pytest.mark.minutes(5)
 def test_demos(check):
     """Train both demos in every kind of mixed precision, all at the same time, and test them."""
     tools = Tools(check, 'demos')
-    data = demo_data(tools)
+    data = _demo_data(tools)
     jobs = {(task, kind): partial(_train_and_test, tools, task, kind, options, data)
             for task in DEMOS for kind, options in amp_options(check).items()}
     rows, wrong = [], []
@@ -67,7 +96,7 @@ def _train_and_test(tools, task, kind, options, data):
     """Return the metric, None if nothing was found, and the seconds that the training took."""
     config, metric, _, _ = DEMOS[task]
     work_dir, start = tools.folder / f'{task}_{kind}', time.monotonic()
-    tools.run(f'train_{task}_{kind}', 'train', *training(tools.check, task, data, work_dir), *options)
+    tools.run(f'train_{task}_{kind}', 'train', *_training(tools.check, task, data, work_dir), *options)
     seconds = round(time.monotonic() - start)
     size = tools.check.choose((), ('--image-size', 64))
     tools.run(f'test_{task}_{kind}', 'test', config, work_dir, '--data-root', data, '--work-dir', work_dir / 'test',
@@ -80,7 +109,7 @@ def _train_and_test(tools, task, kind, options, data):
 def test_resume(check):
     """Stop trainings by a signal, resume them, and compare them with those that were not stopped, bit for bit."""
     tools = Tools(check, 'resume')
-    data, stop, jobs = demo_data(tools), check.choose(20, 2), {}
+    data, stop, jobs = _demo_data(tools), check.choose(20, 2), {}
     for task in DEMOS:
         for kind, options in amp_options(check).items():
             jobs[task, kind, 'whole'] = partial(_train, tools, task, data, f'{task}_{kind}_whole', *options)
@@ -107,7 +136,7 @@ def test_resume(check):
 def _train(tools, task, data, name, *options, until=None):
     work_dir = tools.folder / name
     tools.run(f'{name}{"_stopped" if until else ""}', 'train',
-              *training(tools.check, task, data, work_dir, length=_LENGTH[task]), *DETERMINISTIC, *_LOG_ALL, *options,
+              *_training(tools.check, task, data, work_dir, length=_LENGTH[task]), *DETERMINISTIC, *_LOG_ALL, *options,
               until=until)
     return work_dir
 
@@ -131,7 +160,7 @@ def _iteration(work_dir):
 def test_group(check):
     """Train in a group of one process and without a group, and compare the losses."""
     tools = Tools(check, 'group')
-    data, jobs = demo_data(tools), {}
+    data, jobs = _demo_data(tools), {}
     kinds = dict(list({'float32': [], **amp_options(check)}.items())[:2])  # float32 and the first mixed one
     for kind, options in kinds.items():
         for grouped in (False, True):
@@ -156,7 +185,7 @@ def test_group(check):
 
 def _losses(tools, data, name, options, grouped):
     work_dir = Path(tools.folder, name)
-    tools.run(name, 'train', *training(tools.check, 'segmentor', data, work_dir, length=10), *DETERMINISTIC,
+    tools.run(name, 'train', *_training(tools.check, 'segmentor', data, work_dir, length=10), *DETERMINISTIC,
               *_LOG_ALL, *options, grouped=grouped)
     if grouped and 'Distributed training: True' not in ''.join(log.read_text() for log in work_dir.glob('*/*.log')):
         raise ToolError(f'{name}: the log does not say "Distributed training: True", so it trained without a group')
@@ -196,7 +225,7 @@ def test_full_config(check, family, patch_size):
 
 def _generated(tools, data_set):
     """Return generated data with the classes of a data set; label maps have its first five already."""
-    data = demo_data(tools, 'full', size=640, counts=(60, 8))
+    data = _demo_data(tools, 'full', size=640, counts=(60, 8))
     if data_set == 'coco':
         from mmdet.datasets import CocoDataset
         names = CocoDataset.METAINFO['classes']
