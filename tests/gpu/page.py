@@ -60,7 +60,8 @@ class Results:
         """Write the page, with plots or without, and return the files."""
         plots = plot_all(self.found, self._out) if with_plots else []
         page = self._out / 'gpu_report.md'
-        page.write_text('\n\n'.join(['# GPU report', *self._parts(), *(f'![{file.stem}]({file.name})' for file in plots)]) + '\n')
+        parts = '# GPU report', *self._parts(), *(f'![{file.stem}]({file.name})' for file in plots)
+        page.write_text('\n\n'.join(parts) + '\n')
         return [self._file, page, *plots]
 
     def _parts(self):

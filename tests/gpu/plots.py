@@ -3,10 +3,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.report import MODEL_COLOURS
-from gpu.operators import GROUPS, OTHER
-from xcit_dense.report.curves import COLOURS, FAINT, INK, name_axes, new_figure
-
-_GROUP_COLOURS = dict(zip(GROUPS, COLOURS, strict=False)) | {OTHER: FAINT}
+from xcit_dense.report.curves import COLOURS, INK, name_axes, new_figure
 
 
 def plot_all(results: dict, out) -> list[Path]:
@@ -56,21 +53,13 @@ def _plot_cells(cells, label, value_of):
 
 
 def _plot_time(profiles):
-    """Return a figure with the time of each branch of a block, and of a step, by group, and the least that it takes."""
-    if not profiles:
-        return None
-    figure, plots = new_figure(len(profiles), 2, size=(5.4, 4))
-    for place, facts in enumerate(profiles):
-        *branches, step = facts['parts'].items()
-        for axes, parts in zip(plots[2 * place:], (dict(branches), dict([step])), strict=False):
-            bottom = [0] * len(parts)
-            for group in GROUPS:
-                heights = [1000 * part['groups'].get(group, 0) for part in parts.values()]
-                axes.bar([*parts], heights, bottom=bottom, width=0.6, color=_GROUP_COLOURS[group], label=group)
-                bottom = [sum(pair) for pair in zip(bottom, heights, strict=True)]
-            axes.scatter([*parts], [1000 * part['least'] for part in parts.values()], color=INK, marker='_', s=900,
-                         label='the least it could be')
-            name_axes(axes, facts['arch'], '', 'forward and backward (ms)')
-    figure.legend(*plots[0].get_legend_handles_labels(), loc='outside lower center', ncols=5, fontsize=9,
-                  frameon=False)
-    return figure
+    """Return a figure with the time of each branch of a block, and of a step, and the least that it takes."""
+    figure, plots = new_figure(max(len(profiles), 1), 1)
+    for axes, facts in zip(plots, profiles, strict=False):
+        for label, colour, key in (('kernels', COLOURS[1], 'seconds'), ('the least it could be', INK, 'least')):
+            axes.barh([*facts['parts']], [1000 * part[key] for part in facts['parts'].values()], color=colour,
+                      height=0.8 if key == 'seconds' else 0.3, label=label)
+        name_axes(axes, facts['arch'], 'forward and backward (ms)', '')
+        axes.set_xscale('log')  # a step takes as long as many branches
+        axes.legend(fontsize=9, frameon=False)
+    return figure if profiles else None

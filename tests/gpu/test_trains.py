@@ -28,20 +28,8 @@ _LOG_ALL = ('--cfg-options', 'default_hooks.logger.interval=1', 'log_processor.w
 _LIMIT = 1e-5
 #: Iterations before the ones that are timed: memory is allocated, and algorithms are chosen.
 _WARM_UP = 10
-#: By family of configs: the data set, and the options of tiny runs: small images, few objects, the channels of nano.
-_FAMILIES = dict(
-    maskrcnn=('coco', [
-        *(f'train_dataloader.dataset.pipeline.3.transforms.{step}.scales=[(64,64)]' for step in ('0.0', '1.0', '1.2')),
-        'train_dataloader.dataset.pipeline.3.transforms.1.1.crop_size=(32,64)',
-        'val_dataloader.dataset.pipeline.1.scale=(64,64)', 'model.neck.in_channels=[128,128,128,128]',
-        'model.train_cfg.rcnn.sampler.num=16', 'model.train_cfg.rpn_proposal.max_per_img=20',
-        'model.test_cfg.rpn.max_per_img=20']),
-    upernet=('ade20k', ['model.decode_head.in_channels=[128,128,128,128]', 'model.auxiliary_head.in_channels=128',
-                        'model.decode_head.channels=32']),
-    semfpn=('ade20k', ['model.neck.in_channels=[128,128,128,128]']))
-_TINY_ADE20K = [
-    'train_dataloader.dataset.pipeline.2.scale=(256,64)', 'train_dataloader.dataset.pipeline.3.crop_size=(64,64)',
-    'val_dataloader.dataset.pipeline.1.scale=(256,64)', 'model.data_preprocessor.size=(64,64)']
+#: By family of configs: the data set.
+_FAMILIES = dict(maskrcnn='coco', upernet='ade20k', semfpn='ade20k')
 
 
 def _demo_data(tools, name='demo', size=192, counts=(480, 80)):
@@ -72,22 +60,16 @@ def _training(check, task, data, work_dir, *, length=None):
 @pytest.mark.minutes(5)
 def test_demos(check):
     """Train both demos in every kind of mixed precision, all at the same time, and test them."""
-    tools = Tools(check, 'demos')
+    tools, rows = Tools(check, 'demos'), []
     data = _demo_data(tools)
-    jobs = {(task, kind): partial(_train_and_test, tools, task, kind, options, data)
-            for task in DEMOS for kind, options in amp_options(check).items()}
-    rows, wrong = [], []
-    for (task, kind), found in tools.together(jobs).items():
+    found, wrong = tools.together({(task, kind): partial(_train_and_test, tools, task, kind, options, data)
+                                   for task in DEMOS for kind, options in amp_options(check).items()})
+    for (task, kind), (value, seconds) in found.items():
         _, metric, bar, _ = DEMOS[task]
-        row = dict(demo=task, precision=kind, metric=metric, bar=bar)
-        if isinstance(found, ToolError):
-            wrong.append(str(found))
-        else:
-            value, row['seconds of training'] = found
-            row['result'] = 'nothing found' if value is None else round(value, 3)
-            if not (value or 0) >= check.choose(bar, 0):
-                wrong.append(f'{task} in {kind}: {metric} {value or 0:.3f}, {bar:g} wanted')
-        rows.append(row)
+        rows.append({'demo': task, 'precision': kind, 'metric': metric, 'bar': bar, 'seconds of training': seconds,
+                     'result': 'nothing found' if value is None else round(value, 3)})
+        if not (value or 0) >= check.choose(bar, 0):
+            wrong.append(f'{task} in {kind}: {metric} {value or 0:.3f}, {bar:g} wanted')
     words = check.choose('all reach their bars', 'all train and can be tested; so short a run has no bar')
     check.judge(wrong, words, rows)
 
@@ -98,9 +80,7 @@ def _train_and_test(tools, task, kind, options, data):
     work_dir, start = tools.folder / f'{task}_{kind}', time.monotonic()
     tools.run(f'train_{task}_{kind}', 'train', *_training(tools.check, task, data, work_dir), *options)
     seconds = round(time.monotonic() - start)
-    size = tools.check.choose((), ('--image-size', 64))
-    tools.run(f'test_{task}_{kind}', 'test', config, work_dir, '--data-root', data, '--work-dir', work_dir / 'test',
-              *size)
+    tools.run(f'test_{task}_{kind}', 'test', config, work_dir, '--data-root', data, '--work-dir', work_dir / 'test')
     log = max((work_dir / 'test').glob('*/*.json'))
     return json.loads(log.read_text()).get(metric), seconds
 
@@ -115,13 +95,11 @@ def test_resume(check):
             jobs[task, kind, 'whole'] = partial(_train, tools, task, data, f'{task}_{kind}_whole', *options)
             jobs[task, kind, 'resumed'] = partial(_stop_and_resume, tools, task, data, f'{task}_{kind}_resumed', stop,
                                                   *options)
-    found, rows, wrong = tools.together(jobs), [], []
+    (found, wrong), rows = tools.together(jobs), []
     for task, kind in dict.fromkeys(key[:2] for key in jobs):
-        whole, resumed = found[task, kind, 'whole'], found[task, kind, 'resumed']
-        errors = [str(error) for error in (whole, resumed) if isinstance(error, ToolError)]
-        wrong += errors
-        if errors:
+        if not {(task, kind, 'whole'), (task, kind, 'resumed')} <= found.keys():
             continue
+        whole, resumed = found[task, kind, 'whole'], found[task, kind, 'resumed']
         wanted, got = (read_checkpoint(newest_checkpoint(folder)) for folder in (whole, resumed[0]))
         scale = wanted['optimizer'].get('loss_scaler') or {}
         rows.append({'run': task, 'precision': kind, 'stopped after': resumed[1], 'iterations': wanted['meta']['iter'],
@@ -166,12 +144,11 @@ def test_group(check):
         for grouped in (False, True):
             jobs[kind, grouped] = partial(_losses, tools, data, f'{"group" if grouped else "alone"}_{kind}', options,
                                           grouped)
-    found = tools.together(jobs)
-    wrong, rows = [str(error) for error in found.values() if isinstance(error, ToolError)], []
+    (found, wrong), rows = tools.together(jobs), []
     for kind in kinds:
-        alone, losses = (found[kind, grouped] for grouped in (False, True))
-        if ToolError in (type(losses), type(alone)):
+        if not {(kind, False), (kind, True)} <= found.keys():
             continue
+        alone, losses = found[kind, False], found[kind, True]
         worst = max((abs(a - b) / abs(b) for a, b in zip(losses, alone, strict=False)), default=math.nan)
         rows.append(dict(backend='nccl' if check.is_cuda else 'gloo', precision=kind,
                          iterations=len(losses), **{'first loss': f'{losses[0]:.4f}', 'last': f'{losses[-1]:.4f}',
@@ -193,19 +170,17 @@ def _losses(tools, data, name, options, grouped):
 
 
 @pytest.mark.minutes(2.5)
-@pytest.mark.parametrize('family', _FAMILIES)
 @pytest.mark.parametrize('patch_size', (16, 8))
+@pytest.mark.parametrize('family', _FAMILIES)
 def test_full_config(check, family, patch_size):
     """Train a full config for 40 iterations with ``--amp`` and measure it."""
-    data_set, small = _FAMILIES[family]
-    config = f'{family}_xcit_s12_p{patch_size}_{data_set}'
+    data_set = _FAMILIES[family]
+    config = check.choose(f'{family}_xcit_s12_p{patch_size}_{data_set}',
+                          DEMOS['detector' if data_set == 'coco' else 'segmentor'][0])
     tools = Tools(check, f'full_{config}')
     data = Path(check.data, data_set) if check.data else _generated(tools, data_set)
     precision, options = next(iter(amp_options(check).items()))
     iterations, out = check.choose(40, 2), tools.folder / 'measured.json'
-    if check.tiny:
-        small = [f'model.backbone.arch=nano_12_p{patch_size}', *small, *(_TINY_ADE20K if data_set == 'ade20k' else ())]
-        options = [*options, '--cfg-options', *small]
     tools.run('measure', 'measure', config, '--data-root', data, '--iterations', iterations, '--images',
               check.choose(4, 1), '--out', out, *options)
     found = json.loads(out.read_text())['training']

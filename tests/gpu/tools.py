@@ -20,7 +20,7 @@ from xcit_dense._utils.machine import has_bfloat16
 MARGIN = 20
 #: Options of a training that ends with the same bits each time.
 DETERMINISTIC = ('--cfg-options', 'randomness.seed=0', 'randomness.deterministic=True')
-_LAUNCHER = '-m torch.distributed.run --standalone --local-addr localhost --nproc-per-node 1'.split()
+_LAUNCHER = ('-m', 'torch.distributed.run', '--standalone', '--local-addr', 'localhost', '--nproc-per-node', '1')
 
 
 class ToolError(RuntimeError):
@@ -79,17 +79,20 @@ class Tools:
                     process.send_signal(signal.SIGTERM)
                     until = None
 
-    def together(self, jobs: dict) -> dict:
-        """Call functions at the same time, on a CPU two, and return by name what they return, or their `ToolError`."""
-        def error_or_result(job):
+    def together(self, jobs: dict) -> tuple[dict, list]:
+        """Call functions at the same time, on a CPU two; return what they return by name, and texts of `ToolError`."""
+        found, wrong = {}, []
+
+        def call(name):
             try:
-                return job()
+                found[name] = jobs[name]()
             except ToolError as error:
-                return error
+                wrong.append(str(error))
 
         self._share = min(len(jobs), 8 if self.check.is_cuda else 2)
         with ThreadPoolExecutor(self._share) as pool:
-            return dict(zip(jobs, pool.map(error_or_result, jobs.values()), strict=True))
+            list(pool.map(call, jobs))
+        return found, wrong
 
 
 def end_all(process):
@@ -116,8 +119,8 @@ def _descendants(pid):
 def complaint(text: str) -> str:
     """Return the last error in the output of a tool, or its last line; '' if it printed nothing."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r'error: |[\w.]*(Error|Exception)\b', line)
-              and 'ChildFailedError' not in line]  # torch's launcher reports in it that its process failed
+    # torch's launcher reports with ChildFailedError that its process failed
+    errors = [line for line in lines if re.match(r'error: |(?!.*ChildFailed)[\w.]*(Error|Exception)\b', line)]
     return (errors or lines or [''])[-1][:400]
 
 

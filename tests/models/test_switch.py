@@ -147,8 +147,8 @@ def test_feature_extraction_of_torchvision(norm):
         extractor.train()(x)['blocks.1.attn.qkv'].sum().backward()
 
 
-@pytest.mark.parametrize('size', SIZES)
-@pytest.mark.parametrize('kind', ('forward_hook', 'forward_pre_hook', 'full_backward_hook', 'full_backward_pre_hook'))
+@pytest.mark.parametrize('kind, size', zip(
+    ('forward_hook', 'forward_pre_hook', 'full_backward_hook', 'full_backward_pre_hook'), SIZES * 2, strict=True))
 def test_hooks_on_every_inner_layer_fire(kind, size):
     """Once per call, on each layer alone and on all together; when they are removed, the fast path is back."""
     model, x = make().train(), images(size=size)
@@ -167,9 +167,8 @@ def test_hooks_on_every_inner_layer_fire(kind, size):
     assert is_fast(model)
 
 
-@pytest.mark.parametrize('register', (nn.modules.module.register_module_forward_hook,
-                                      nn.modules.module.register_module_forward_pre_hook))
-@pytest.mark.parametrize('traced', (False, True))
+@pytest.mark.parametrize('register, traced', ((nn.modules.module.register_module_forward_hook, False),
+                                              (nn.modules.module.register_module_forward_pre_hook, True)))
 def test_hooks_on_all_modules_fire(register, traced):
     model, x, seen = make().eval(), images(), set()
     handle = register(lambda module, *_: seen.add(module) or None)
