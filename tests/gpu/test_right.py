@@ -1,5 +1,6 @@
 """Right: the same results as on a CPU."""
 import copy
+from itertools import product
 
 import pytest
 import torch
@@ -73,29 +74,26 @@ def _golden_errors(name, tensors, device):
 def test_float64(check):
     """Compare small 12 in float32 on the device with the plain form in float64 on the CPU."""
     errors = {}
-    for patch_size in PATCH_SIZES:
-        for name, eta in (('random LayerScale', None), ('LayerScale 1e-5', 1e-5)):
-            ours = build(check, patch_size, eta=eta)
-            images = odd_images(check, patch_size)
-            wanted = step(plain_of(ours).double(), images.double())
-            found = step(ours.to(check.device), images.to(check.device))
-            errors |= labelled(f'patch {patch_size}, {name}', errors_of(found, wanted))
+    for patch_size, eta in product(PATCH_SIZES, (None, 1e-5)):
+        ours, images = build(check, patch_size, eta=eta), odd_images(check, patch_size)
+        wanted = step(plain_of(ours).double(), images.double())
+        found = step(ours.to(check.device), images.to(check.device))
+        errors |= labelled(f'patch {patch_size}, LayerScale {eta or "random"}', errors_of(found, wanted))
     check.judge(*within(errors, LARGE))
 
 
 def test_half_types(check):
     """Compare errors under autocast with those of the plain form under autocast, both against float64 on the CPU."""
     pairs = {}
-    for patch_size in PATCH_SIZES:
-        for name, eta in (('', None), (', LayerScale 1e-5', 1e-5)):
-            ours = build(check, patch_size, eta=eta)
-            exact, models = plain_of(ours).double(), [model.to(check.device) for model in (ours, plain_of(ours))]
-            batches = [odd_images(check, patch_size, seed) for seed in range(DRAWS)]
-            wanted = [step(exact, images.double()) for images in batches]
-            for label, dtype in HALF_TYPES.items():
-                found = [_mean_errors(model, batches, wanted, dtype, check.device) for model in models]
-                pairs |= {f'patch {patch_size}{name}, {label}: {part}': (error, found[1][part])
-                          for part, error in found[0].items()}
+    for patch_size, eta in product(PATCH_SIZES, (None, 1e-5)):
+        ours = build(check, patch_size, eta=eta)
+        exact, models = plain_of(ours).double(), [model.to(check.device) for model in (ours, plain_of(ours))]
+        batches = [odd_images(check, patch_size, seed) for seed in range(DRAWS)]
+        wanted = [step(exact, images.double()) for images in batches]
+        for label, dtype in HALF_TYPES.items():
+            found, plain = (_mean_errors(model, batches, wanted, dtype, check.device) for model in models)
+            pairs |= labelled(f'patch {patch_size}, LayerScale {eta or "random"}, {label}',
+                              {part: (error, plain[part]) for part, error in found.items()})
     check.judge(*beside(pairs))
 
 
@@ -112,16 +110,15 @@ def test_fast_path(check):
     errors, limits, slow = {}, {}, []
     for patch_size in PATCH_SIZES:
         images = odd_images(check, patch_size, batch=4)
-        for eta, drop_path_rate in ((None, 0.), (None, 0.3), (1e-5, 0.3)):
+        for (eta, drop_path_rate), (dtype, limit), mode in product(
+                ((None, 0.), (None, 0.3), (1e-5, 0.3)), ((torch.float64, ROUNDING), (torch.float32, 2 * LARGE)),
+                ('training', 'evaluation')):  # LARGE for each
             model = build(check, patch_size, eta=eta, drop_path_rate=drop_path_rate)
-            for dtype, limit in ((torch.float64, ROUNDING), (torch.float32, 2 * LARGE)):  # LARGE for each
-                for mode in ('training', 'evaluation') if not drop_path_rate or eta else ('training', ):
-                    label = (f'patch {patch_size}, LayerScale {eta or "random"}, drop path {drop_path_rate:g}, '
-                             f'{str(dtype).removeprefix("torch.")} {mode}')
-                    found = labelled(label, errors_of(*(_step_of(model, images, check.device, dtype, mode, is_fast)
-                                                        for is_fast in (True, False))))
-                    errors |= found
-                    limits |= dict.fromkeys(found, limit)
+            pair = (_step_of(model, images, check.device, dtype, mode, is_fast) for is_fast in (True, False))
+            found = labelled(f'patch {patch_size}, LayerScale {eta or "random"}, drop path {drop_path_rate:g}, '
+                             f'{str(dtype).removeprefix("torch.")} {mode}', errors_of(*pair))
+            errors |= found
+            limits |= dict.fromkeys(found, limit)
         block, x = model.blocks[0].to(check.device), torch.randn(2, 40 * 30, model.embed_dims, device=check.device)
         ran = [y is not None for y in (attend(block, x), mix_neighbours(block, x, 40, 30), feed_forward(block, x))]
         if not all(ran):

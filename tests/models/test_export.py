@@ -130,12 +130,15 @@ def test_a_model_with_any_options_is_exported_in_evaluation(options):
 
 @pytest.mark.parametrize('name, touch', (
     ('blocks.1.local_mp', Doubled), ('fpn1.0', Doubled), ('fpn2', Doubled), ('blocks.0.local_mp', 'hook'),
-    ('fpn1.3', 'hook'), ('blocks.2.drop_path', 'hook')))
+    ('fpn1.3', 'hook'), ('blocks.2.drop_path', 'hook'), ('blocks.1', Doubled), ('blocks.0', 'forward')))
 def test_what_somebody_changed_stays_in_the_exported_form(name, touch):
     plain = randomise(build(16)).eval()
     model, x = copy.deepcopy(plain), torch.randn(1, 3, 70, 90)
     if touch == 'hook':
         model.get_submodule(name).register_forward_hook(lambda module, args, y: 3 * y)
+    elif touch == 'forward':
+        block = model.get_submodule(name)
+        block.forward = lambda *args, run=block.forward: 3 * run(*args)
     else:
         replaced(model, name, touch)
     with torch.no_grad():

@@ -104,13 +104,12 @@ def test_a_layer_scale_of_zero_gives_no_nan_in_float16():
     assert not any(p.grad.any() for p in block.parameters())
 
 
-@pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))
-def test_autocast_leaves_float64_alone(dtype):
+def test_autocast_leaves_float64_alone():
     """As torch's own does."""
     block, x = make_block(1.).double(), torch.randn(2, TOKENS, 32).double()
     weights = torch.randn(2, TOKENS, 32).double()
     wanted = step(block, block, x, weights)
-    with torch.autocast('cpu', dtype=dtype):
+    with torch.autocast('cpu', dtype=torch.float16):
         got = step(block, block, x, weights)
     assert all(relative_error(a, b) < 1e-12 for a, b in zip(got, wanted, strict=True) if b.norm() > 1e-9)
 
@@ -157,8 +156,13 @@ def test_models_of_half_types_train_with_stochastic_depth(dtype, is_fast):
 
 
 def test_attention_that_drops_runs_in_the_plain_line():
-    block, x = build(8, attn_drop_rate=0.5).blocks[0], torch.randn(2, 99, 32)
-    assert fast.attend(block.train(), x) is None and fast.attend(block.eval(), x) is not None
+    """Each time it drops others, and in the mean the output is that of evaluation."""
+    block, x = randomise(build(8, attn_drop_rate=0.3)).blocks[0], torch.randn(2, 99, 32)
+    assert fast.attend(block.train(), x) is None
+    with torch.no_grad():
+        drawn = torch.stack([block.attn(x) for _ in range(300)])
+        assert drawn.std(0).min() > 0 and relative_error(drawn.mean(0), block.eval().attn(x)) < 0.1
+    assert fast.attend(block, x) is not None
 
 
 @pytest.mark.parametrize('training', (False, True))

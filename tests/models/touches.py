@@ -4,7 +4,6 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 
 from helpers.models import build, randomise
-from xcit_dense import XCABlock
 from xcit_dense.models.stem import ConvPatchEmbed
 
 #: Grids of patch 8 below and above the threshold of the Gram form, 1.5 to 1.7 times 32 channels.
@@ -73,15 +72,6 @@ class OwnBatchNorm(nn.BatchNorm2d):
         return super().forward(x) + 0.5
 
 
-class OwnBlock(XCABlock):
-    """A user's block with its own forward: the FFN first."""
-
-    def forward(self, x, height, width):
-        x = x + self.gamma2 * self.mlp(self.norm2(x))
-        x = x + self.gamma1 * self.attn(self.norm1(x))
-        return x + self.gamma3 * self.local_mp(self.norm3(x), height, width)
-
-
 class OwnStem(ConvPatchEmbed):
     """Reads its own norm."""
 
@@ -116,12 +106,6 @@ def method(layer):
     layer.forward = lambda x, run=layer.forward: 1.5 * run(x)
 
 
-def hooks(layer):
-    """Hooks before and after a layer. They are not linear, so they cannot be merged into a weight."""
-    layer.register_forward_pre_hook(lambda _, args: (args[0].clamp(-0.5, 0.5), *args[1:]))
-    layer.register_forward_hook(lambda _, args, out: out.tanh())
-
-
 LAYERS = ('norm1', 'attn', 'attn.qkv', 'attn.proj', 'norm3', 'local_mp', 'local_mp.conv1', 'local_mp.act',
           'local_mp.bn', 'local_mp.conv2', 'norm2', 'mlp', 'mlp.fc1', 'mlp.act', 'mlp.fc2', 'drop_path')
 #: Changes that affect the output of the model.
@@ -144,7 +128,6 @@ TOUCHES = {
     'LayerScale of one number': on_layer('', lambda block: setattr(block, 'gamma2', nn.Parameter(torch.tensor(0.3)))),
     'functions for stochastic depth and a norm': on_layer('', functions),
     'a forward put into a block': on_layer('', attention_alone),
-    'a subclass of the block': on_layer('', of_class(OwnBlock)),
     'a subclass of the batch norm': on_layer('local_mp.bn', of_class(OwnBatchNorm)),
     'a subclass of the stem': lambda model: of_class(OwnStem)(model.patch_embed),
     'a subclass of the batch norm in the stem': lambda model: of_class(OwnBatchNorm)(model.patch_embed.proj[0][1]),
@@ -152,7 +135,6 @@ TOUCHES = {
     'another projection of positions': lambda model: replaced(model, 'pos_embeder.token_projection', Doubled),
     'another level': lambda model: replaced(model, 'fpn1.0', Doubled),
 } | {f'a wrapper of {name}': in_place_of(name, Doubled) for name in LAYERS if name != 'drop_path'}
-TOUCHES |= {f'hooks of {name}': on_layer(name, hooks) for name in ('attn', 'local_mp', 'mlp', 'norm1')}
 
 
 def touched(touch=lambda model: None, training=True, **options):
