@@ -3,18 +3,17 @@ from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.report import MODEL_COLOURS
-from xcit_dense.report.curves import COLOURS, INK, name_axes, new_figure
+from xcit_dense.report.curves import name_axes, new_figure
 
 
 def plot_all(results: dict, out) -> list[Path]:
     """Write every plot for which there are figures in what the checks found, and return the files."""
-    every = [result['facts'] for checks in results.values() for result in checks.values()]
-    cells = _joined(cell for facts in every for cell in facts.get('cells', ()))
+    cells = _joined(cell for checks in results.values() for result in checks.values()
+                    for cell in result['facts'].get('cells', ()))
     figures = {
         'gpu_throughput.png': _plot_cells(cells, 'images a second', lambda cell, row: cell['batch'] / row['seconds']),
         'gpu_memory.png': _plot_cells([cell for cell in cells if cell['mode'] == 'training'],
-                                      'peak memory of a step (GiB)', lambda _, row: row['peak_bytes'] / 2**30),
-        'gpu_time.png': _plot_time([facts for facts in every if 'parts' in facts])}
+                                      'peak memory of a step (GiB)', lambda _, row: row['peak_bytes'] / 2**30)}
     files = {Path(out, name): figure for name, figure in figures.items() if figure}
     for file, figure in files.items():
         figure.savefig(file, dpi=110)
@@ -50,16 +49,3 @@ def _plot_cells(cells, label, value_of):
     for axes in plots[len(panels):]:
         axes.remove()
     return figure
-
-
-def _plot_time(profiles):
-    """Return a figure with the time of each branch of a block, and of a step, and the least that it takes."""
-    figure, plots = new_figure(max(len(profiles), 1), 1)
-    for axes, facts in zip(plots, profiles, strict=False):
-        for label, colour, key in (('kernels', COLOURS[1], 'seconds'), ('the least it could be', INK, 'least')):
-            axes.barh([*facts['parts']], [1000 * part[key] for part in facts['parts'].values()], color=colour,
-                      height=0.8 if key == 'seconds' else 0.3, label=label)
-        name_axes(axes, facts['arch'], 'forward and backward (ms)', '')
-        axes.set_xscale('log')  # a step takes as long as many branches
-        axes.legend(fontsize=9, frameon=False)
-    return figure if profiles else None

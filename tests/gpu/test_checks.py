@@ -57,8 +57,7 @@ def test_each_check_runs_tiny_on_a_cpu(stage, check, case, tiny, in_this_process
     results.expect(stage, 'it', 'A stage', 'A check')
     results.add(stage, 'it', dict(found, outcome='passed'))
     plotted = [file.name for file in results.write_page(with_plots=True)[2:]]
-    assert plotted == ['gpu_throughput.png'] * ('cells' in found['facts']) + ['gpu_time.png'] * (
-        'parts' in found['facts'])
+    assert plotted == ['gpu_throughput.png'] * ('cells' in found['facts'])
 
 
 def replaced(owner, name, change):
@@ -158,24 +157,12 @@ def test_goals_are_for_their_own_cells(rows, cell, missed):
     assert len(found) == len(missed) and all(words in text for words, text in zip(missed, found, strict=True))
 
 
-def test_the_least_time_by_hand():
-    """nano 12 patch 16 at 160x320: 200 tokens of 128 channels, 2 images, forward and backward, bytes in bfloat16."""
-    N, C = 200, 128
-    fast, slow = (test_kernels.least_seconds('nano_12_p16', (160, 320), dict(matrix=1e9, copy=copy))
-                  for copy in (1e9, 1e6))
-    assert fast['FFN'] == pytest.approx(2 * 3 * 2 * N * C * 4 * C / 1e9)  # the products take longer
-    assert slow['LPI'] == pytest.approx(2 * 2 * 3 * 5 * N * C / 1e6)  # now the memory does
-    assert fast[test_kernels.STEP] > 12 * (fast['XCA'] + fast['FFN'])
-
-
 def test_plots(tmp_path):
-    part = dict(seconds=0.03, least=0.02)
     cells = [dict(CELL, rows=[*ROWS, *COMPILED, dict(name='timm', failed='no memory')]),
              dict(CELL, mode='inference', rows=ROWS)]
     assert plots.plot_all(dict(fast=dict(a=dict(facts={}))), tmp_path) == []
-    files = plots.plot_all(dict(fast=dict(a=dict(facts=dict(cells=cells))), kernels=dict(b=dict(facts=dict(
-        arch='small_12_p8', parts={'XCA': part, 'LPI': part, test_kernels.STEP: part})))), tmp_path)
-    assert [file.name for file in files] == ['gpu_throughput.png', 'gpu_memory.png', 'gpu_time.png']
+    files = plots.plot_all(dict(fast=dict(a=dict(facts=dict(cells=cells)), b=dict(facts={}))), tmp_path)
+    assert [file.name for file in files] == ['gpu_throughput.png', 'gpu_memory.png']
     assert all(file.read_bytes().startswith(b'\x89PNG') for file in files)
 
 

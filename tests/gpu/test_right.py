@@ -5,6 +5,7 @@ from itertools import product
 import pytest
 import torch
 import torch.nn.functional as F
+from models.forms import gradient_pairs
 
 from benchmarks.costs import without_tf32
 from gpu.checking import all_of, beside, within, worst
@@ -58,16 +59,11 @@ def _golden_errors(name, tensors, device):
         loss = loss_of(trained)
         outputs = {f'level{i}': pair for i, pair in enumerate(zip(evaluated, trained, strict=True), 1)}
     loss.backward()
-    layers = {}
-    for key, parameter in model.named_parameters():
-        # norm3 counts with the LPI that it feeds: most of its gradient cancels in the batch norm there
-        layer = key.rpartition('.')[0].replace('norm3', 'local_mp').replace('local_mp.conv1', 'local_mp')
-        layers.setdefault(layer, []).append((parameter.grad.flatten(), tensors[f'grad/{key}'].flatten()))
     return dict(
         evaluation=worst(relative_error(pair[0], tensors[f'eval/{key}']) for key, pair in outputs.items()),
         training=worst(relative_error(pair[1], tensors[f'train/{key}']) for key, pair in outputs.items()),
         loss=relative_error(loss, tensors['train/loss'][0]),
-        gradients=worst(relative_error(*map(torch.cat, zip(*pairs, strict=True))) for pairs in layers.values()))
+        gradients=worst(relative_error(*pair) for pair in gradient_pairs(model, tensors).values()))
 
 
 @without_tf32()

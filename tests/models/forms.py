@@ -74,8 +74,8 @@ def assert_close(got, wanted, tolerance, case=''):
         assert a.shape == b.shape and relative_error(a, b) < tolerance, (case, place)
 
 
-def assert_gradients(model, tensors, tolerance, by_layer=False):
-    """Compare with those of a golden file, by tensor, or by layer: its weight and bias as one vector.
+def gradient_pairs(model, tensors, by_layer=True):
+    """Return gradients and those of a golden file, by tensor, or by layer: its weight and bias as one vector.
 
     norm3 counts with the LPI that it feeds: most of its gradient cancels in the batch norm there, and the order of
     summation, which changes with the threads, decides what is left.
@@ -84,8 +84,11 @@ def assert_gradients(model, tensors, tolerance, by_layer=False):
     for name, parameter in model.named_parameters():
         part = name.rpartition('.')[0].replace('norm3', 'local_mp.conv1') if by_layer else name
         parts.setdefault(part, []).append((parameter.grad.flatten(), tensors[f'grad/{name}'].flatten()))
-    for name, gradients in parts.items():
-        got, wanted = (torch.cat(each) for each in zip(*gradients, strict=True))
+    return {name: [torch.cat(each) for each in zip(*pairs, strict=True)] for name, pairs in parts.items()}
+
+
+def assert_gradients(model, tensors, tolerance, by_layer=False):
+    for name, (got, wanted) in gradient_pairs(model, tensors, by_layer).items():
         if wanted.norm() < 1e-12:  # exactly 0 but for rounding: the bias between two layers under a batch norm
             assert name == 'fpn1.0.bias' and got.norm() < 1e-12
         else:

@@ -1,7 +1,5 @@
 """Half types, devices and tracers: where a fast form could be less exact than the released one, or not run at all."""
 import copy
-import io
-import pickle
 from functools import partial
 
 import pytest
@@ -176,17 +174,6 @@ def test_all_that_a_forward_makes_is_where_the_images_are(training):
         levels = on_meta(x.to('meta'))
         assert [tuple(level.shape) for level in levels] == wanted
         assert {level.device.type for level in levels} == {'meta'}
-
-
-def test_traced_models_and_pickles():
-    """Positions keep nothing, neither for a size nor for a trace: what a model keeps goes with its pickles."""
-    model, x, file = randomise(build(8)).eval(), torch.randn(1, 3, 70, 90), io.BytesIO()
-    before, held = set(vars(model.pos_embeder)), len(pickle.dumps(model))
-    with torch.no_grad():
-        torch.jit.save(torch.jit.trace(model, x), file)
-        file.seek(0)
-        assert_close(torch.jit.load(file)(x), model(x), 5e-6)
-    assert set(vars(model.pos_embeder)) == before and len(pickle.dumps(model)) == held
 
 
 @pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))
