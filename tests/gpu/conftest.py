@@ -136,11 +136,9 @@ def _run(item, minutes, is_own):
             end_all(process)
     found = dict(text='', rows=[], facts={}) | (json.loads(file.read_text()) if file.exists() else {})
     file.unlink(missing_ok=True)
-    if over:
-        found.update(outcome='failed' if is_own else NOT_RUN, text=_joined(over, found['text']))
-    elif 'outcome' not in found:
-        found.update(outcome='failed', text=_joined(f'its process died (exit code {process.returncode}), see {log}',
-                                                    found['text']))
+    if over or 'outcome' not in found:
+        reason = over or f'its process died (exit code {process.returncode}), see {log}'
+        found.update(outcome='failed' if is_own or not over else NOT_RUN, text=_joined(reason, found['text']))
     return dict(found, seconds=round(time.monotonic() - start, 1))
 
 

@@ -80,23 +80,22 @@ def _waits_of(model, images, dtype, is_cuda, case):
         autocast = torch.autocast('cuda', dtype, enabled=dtype != torch.float32)
     else:
         model, images, autocast = model.to('meta', dtype), images.to('meta', dtype), nullcontext()
-    where = 'nowhere'
     try:
         if is_cuda:
             _step_without_values(model, images, autocast)  # the first time, libraries set themselves up
             torch.cuda.synchronize()
             torch.cuda.set_sync_debug_mode('error')
         _step_without_values(model, images, autocast)
+    except torch.AcceleratorError:  # the GPU cannot be used any more
+        raise
     except (RuntimeError, NotImplementedError) as error:
-        if isinstance(error, torch.AcceleratorError):  # the GPU cannot be used any more
-            raise
         own = [frame for frame in traceback.extract_tb(error.__traceback__)
                if ROOT / 'xcit_dense' in Path(frame.filename).parents]
-        where = f'{Path(own[-1].filename).name}:{own[-1].lineno}: {first_line(error)}'
+        return dict(what=case, waits=f'{Path(own[-1].filename).name}:{own[-1].lineno}: {first_line(error)}')
     finally:
         if is_cuda:
             torch.cuda.set_sync_debug_mode('default')
-    return dict(what=case, waits=where)
+    return dict(what=case, waits='nowhere')
 
 
 def _step_without_values(model, images, autocast):

@@ -9,8 +9,9 @@ from models.touches import Doubled, replaced
 from torch._dynamo.utils import counters
 
 from helpers.models import build, build_golden, loss_of, randomise, relative_error
-from xcit_dense import XCiT, XCiTClassifier, set_fast
+from xcit_dense import XCABlock, XCiT, XCiTClassifier, set_fast
 from xcit_dense.models import exported_form as exported
+from xcit_dense.models import trunk
 from xcit_dense.models.exported_form import to_exported_form
 
 SIZES = ((64, 64), (65, 97), (33, 130), (128, 160), (200, 111))
@@ -50,6 +51,16 @@ def test_compilers_get_one_graph(is_fast, training):
     assert len(graphs) == 1
     # the Gram form alone takes the mean over the tokens
     assert ('.mean(1)' in graphs[0].code) == is_fast
+
+
+def test_blocks_are_compiled_for_any_size(monkeypatch):
+    """With Inductor this needs a change of it."""
+    asked = []
+    monkeypatch.setattr(trunk, 'keep_sizes_dynamic', lambda: asked.append('sizes'))
+    monkeypatch.setattr(XCABlock, 'compile', lambda self, **options: asked.append(options))
+    build().compile_blocks(backend='eager')
+    build().compile_blocks()
+    assert asked == [dict(dynamic=True, backend='eager')] * 4 + ['sizes'] + [dict(dynamic=True)] * 4
 
 
 @pytest.mark.slow
