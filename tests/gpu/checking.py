@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import torch
 
 from xcit_dense._utils.files import atomic_write
 from xcit_dense._utils.machine import describe_machine
@@ -17,22 +16,13 @@ TIMES_PLAIN = 1.5
 
 @dataclass(frozen=True)
 class Check:
-    """What a check gets.
-
-    Args:
-        device: ``cuda`` or ``cpu``.
-        tiny: Whether to run with the smallest models, images and lengths, as on a CPU.
-        out: Folder for what a check leaves behind, such as work dirs of trainings.
-        file: The JSON file for what it records.
-        data: Folder with COCO's layout and ADE20k's (``coco`` and ``ade20k``); None to generate data.
-        end: Value of ``time.monotonic()``, the same in all processes, at which the check is stopped.
-    """
-    device: str
-    tiny: bool
-    out: Path
-    file: Path
-    data: Path | None = None
-    end: float = math.inf
+    """What a check gets."""
+    device: str  # cuda or cpu
+    tiny: bool  # whether to run with the smallest models, images and lengths
+    out: Path  # for what a check leaves behind, such as work dirs of trainings
+    file: Path  # JSON, for what it records
+    data: Path | None = None  # with coco and ade20k in their layouts; None to generate data
+    end: float = math.inf  # of time.monotonic(), the same in all processes, at which the check is stopped
 
     @property
     def is_cuda(self) -> bool:
@@ -44,25 +34,16 @@ class Check:
         return tiny if self.tiny else full
 
     def record(self, text: str, rows=(), **facts):
-        """Write what was found so far, which the page has even if the check is stopped after it.
+        """Write what was found so far: a sentence, a table of dicts by column, and facts for the plots.
 
-        Args:
-            text: The result in a sentence.
-            rows: Figures as a table: dicts from column to value.
-            facts: What the plots read.
+        The page has it even if the check is stopped after it.
         """
         found = dict(text=text, rows=list(rows), facts=facts, machine=describe_machine())
         with atomic_write(self.file) as part:
             part.write_text(json.dumps(found))
 
     def judge(self, wrong, text: str, rows=(), **facts):
-        """Record the outcome; fail if something is wrong.
-
-        Args:
-            wrong: Sentences about what is wrong.
-            text: The result if nothing is.
-            rows, facts: As for `record`.
-        """
+        """Record the outcome, ``text`` if there are no sentences about what is wrong; else fail with them."""
         text = '; '.join(wrong) or text
         self.record(text, rows, **facts)
         if wrong:
@@ -74,20 +55,8 @@ def worst(errors) -> float:
     return max(errors, key=lambda error: (error != error, error))
 
 
-def relative_error(found: torch.Tensor, wanted: torch.Tensor) -> float:
-    """Return the 2-norm of the difference relative to that of ``wanted``, in float64, on the device of ``found``."""
-    found = found.detach().double()
-    wanted = wanted.detach().to(found)
-    return float((found - wanted).norm() / wanted.norm())
-
-
 def within(errors: dict, limits) -> tuple[list, str, list]:
-    """Return what is wrong, the result otherwise, and rows, for errors that must not exceed a limit.
-
-    Args:
-        errors: Errors by what they are of.
-        limits: A number, or numbers by the same names.
-    """
+    """Return what is wrong, the result otherwise, and rows, for errors by name and their limits, or one for all."""
     limits = limits if isinstance(limits, dict) else dict.fromkeys(errors, limits)
     rows = [dict(what=name, error=f'{error:.1e}', limit=f'{limits[name]:.1e}') for name, error in errors.items()]
     above = [f'{name} ({error:.1e} > {limits[name]:.1e})' for name, error in errors.items()
@@ -97,11 +66,7 @@ def within(errors: dict, limits) -> tuple[list, str, list]:
 
 
 def beside(pairs: dict) -> tuple[list, str, list]:
-    """Return the same for errors of ours that must not exceed `TIMES_PLAIN` times those of the plain form.
-
-    Args:
-        pairs: By what they are of, the error of ours and that of the plain form.
-    """
+    """Return the same for errors of ours, each with that of the plain form, of which `TIMES_PLAIN` times is allowed."""
     times = {name: ours / plain for name, (ours, plain) in pairs.items()}
     rows = [dict(what=name, ours=f'{ours:.1e}', plain=f'{plain:.1e}', times=f'{times[name]:.2f}')
             for name, (ours, plain) in pairs.items()]

@@ -39,10 +39,6 @@ def pytest_configure(config):
     config.gpu_results = None
 
 
-def _checks(items):
-    return [item for item in items if item.get_closest_marker('gpu')]
-
-
 def _place(item):
     """Return the stage and the name of a check."""
     return item.path.stem.removeprefix('test_'), item.name.removeprefix('test_')
@@ -55,13 +51,13 @@ def pytest_collection_modifyitems(items):
         stage, _ = _place(item)
         return (STAGES.index(stage) if stage in STAGES else 0, item.location[1])
 
-    checks = sorted(_checks(items), key=rank)
-    items[:] = [item for item in items if not item.get_closest_marker('gpu')] + checks
+    checks = sorted((item for item in items if item.get_closest_marker('gpu')), key=rank)
+    items[:] = [item for item in items if item not in checks] + checks
 
 
 def pytest_collection_finish(session):
     """Note every check as not run, so that the page of a run that is cut off names it."""
-    option, checks = session.config.option, _checks(session.items)
+    option, checks = session.config.option, [item for item in session.items if item.get_closest_marker('gpu')]
     if not checks or option.collectonly or getattr(option, 'gpu_file', True) or not _has_device(option):
         return
     if option.gpu_data and not option.gpu_data.is_dir():
@@ -69,15 +65,12 @@ def pytest_collection_finish(session):
     results = session.config.gpu_results = Results(option.gpu_out.resolve(), option.gpu_device, option.tiny,
                                                    session.config.invocation_params.args, option.minutes)
     for item in checks:
-        results.expect(*_place(item), _title(item.module), _title(item.function))
+        results.expect(*_place(item), *(thing.__doc__.partition('\n')[0].rstrip('.')
+                                        for thing in (item.module, item.function)))
 
 
 def _has_device(option):
     return option.gpu_device == 'cpu' or torch.cuda.is_available()
-
-
-def _title(thing):
-    return thing.__doc__.partition('\n')[0].rstrip('.')
 
 
 @pytest.fixture
@@ -114,13 +107,7 @@ def pytest_pyfunc_call(pyfuncitem):
 
 
 def _run(item, minutes, is_own):
-    """Run a check in its process and return what it recorded, with its outcome.
-
-    Args:
-        item: The test.
-        minutes: Its time.
-        is_own: Whether that is its own limit, and not what is left for all checks.
-    """
+    """Run a check in its process for some minutes, its own limit or what is left for all; return what it recorded."""
     option, start, over = item.config.option, time.monotonic(), None
     if minutes <= 0:
         return dict(outcome=NOT_RUN, text=f'the {option.minutes:g} minutes were over', rows=[], facts={}, seconds=0)
@@ -149,11 +136,9 @@ def _run(item, minutes, is_own):
             end_all(process)
     found = dict(text='', rows=[], facts={}) | (json.loads(file.read_text()) if file.exists() else {})
     file.unlink(missing_ok=True)
-    if over:
-        found.update(outcome='failed' if is_own else NOT_RUN, text=_joined(over, found['text']))
-    elif 'outcome' not in found:
-        found.update(outcome='failed', text=_joined(f'its process died (exit code {process.returncode}), see {log}',
-                                                    found['text']))
+    if over or 'outcome' not in found:
+        reason = over or f'its process died (exit code {process.returncode}), see {log}'
+        found.update(outcome='failed' if is_own or not over else NOT_RUN, text=_joined(reason, found['text']))
     return dict(found, seconds=round(time.monotonic() - start, 1))
 
 

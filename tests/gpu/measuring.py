@@ -1,5 +1,7 @@
 """What the stages that measure share: models beside each other, their goals, and the rates of the device."""
 import gc
+import math
+from itertools import product
 
 import pytest
 import torch
@@ -21,14 +23,6 @@ OTHERS = 'timm', 'swin_t', 'resnet50', 'convnext_t'
 EAGER, COMPILED, MEMORY = {8: 1.5, 16: 1.2}, 1.0, {8: 0.50, 16: 0.65}
 #: Swin-T must be slower than this arch in training at this size.
 _BESIDE_SWIN = 'small_12_p16', [800, 1280], 'training'
-#: Columns of the page: name of a figure of a row, how it is written, and its unit.
-_COLUMNS = {'times as fast': ('times_as_fast', '{:.2f}', 1), 'ms': ('seconds', '{:.1f}', 1e-3),
-            'host, ms': ('host_seconds', '{:.1f}', 1e-3), 'GPU alone, ms': ('gpu_seconds', '{:.2f}', 1e-3),
-            'launches': ('launches', '{}', 1),
-            'saved, GiB': ('saved_bytes', '{:.2f}', 2**30), 'of saved': ('saved_share', '{:.2f}', 1),
-            'peak, GiB': ('peak_bytes', '{:.2f}', 2**30), 'of peak': ('peak_share', '{:.2f}', 1),
-            'of matrix rate': ('share_of_matrix_rate', '{:.0%}', 1),
-            'of copy rate': ('share_of_copy_rate', '{:.0%}', 1), 'error': ('error', '{:.1e}', 1)}
 
 
 def rates(check) -> dict:
@@ -49,14 +43,9 @@ def free_memory():
 
 
 def compare(check, archs, rivals, sizes, compiled: bool = False):
-    """Measure training and inference of our models, the authors' form, and others, and judge the goals.
+    """Measure training and inference of our models, the authors' form, and rivals beside patch 16; judge the goals.
 
-    Args:
-        check: Of the fixture.
-        archs: Names of architectures.
-        rivals: Other models, measured beside those with patch 16.
-        sizes: Some of `SIZES`.
-        compiled: Whether to measure every model under `torch.compile` too.
+    ``sizes`` are some of `SIZES`; with ``compiled`` every model is measured under `torch.compile` too.
     """
     if compiled:
         try:
@@ -68,29 +57,23 @@ def compare(check, archs, rivals, sizes, compiled: bool = False):
         sizes, archs = [((64, 96), 2)], [dict(embed_dims=32, depth=4, num_heads=4) if compiled else 'nano_12_p16']
         rivals = () if compiled else rivals
     cells, known = [], rates(check)
-    for image, batch in sizes:
-        for arch in archs:
-            beside = [name for name in rivals if name == 'timm' or get_arch(arch).patch_size == 16]
-            for mode in ('training', 'inference'):
-                cells.append(measure_cell(arch, image, batch=batch, mode=mode, names=['ours', 'authors', *beside],
-                                          dtype=DTYPE, compiled=compiled, rates=known, runs=check.choose(8, 1),
-                                          warmup=check.choose(3, 0)))
-                _record(check, cells, f'{counted(len(cells), "cells")}; {describe(known)}')
-                free_memory()
+    for (image, batch), arch, mode in product(sizes, archs, ('training', 'inference')):
+        beside = [name for name in rivals if name == 'timm' or get_arch(arch).patch_size == 16]
+        cells.append(measure_cell(arch, image, batch=batch, mode=mode, names=['ours', 'authors', *beside], dtype=DTYPE,
+                                  compiled=compiled, rates=known, runs=check.choose(8, 1), warmup=check.choose(3, 0)))
+        check.record(f'{counted(len(cells), "cells")}; {describe(known)}', [
+            {'cell': _label(cell), 'images/s': f'{cell["batch"] / row.get("seconds", math.inf):.1f}', **figures(row)}
+            for cell in cells for row in cell['rows']], cells=cells)
+        free_memory()
     if not check.tiny:
         missed = [f'{_label(cell)}: {words}' for cell in cells for words, reached in goals_of(cell) if not reached]
         assert not missed, f'missed: {"; ".join(missed)}'
 
 
-def _record(check, cells, text):
-    rows = []
-    for cell in cells:
-        for row in cell['rows']:
-            images = f'{cell["batch"] / row["seconds"]:.1f}' if 'seconds' in row else row['failed']
-            rows.append({'model': row['name'], 'cell': _label(cell), 'images/s': images} | {
-                title: form.format(row[name] / unit) if name in row else ''
-                for title, (name, form, unit) in _COLUMNS.items()})
-    check.record(text, rows, cells=cells)
+def figures(row) -> dict:
+    """Return a row of a benchmark for the page."""
+    return {name.replace('_', ' '): f'{value:.3g}' if isinstance(value, float) else str(value)
+            for name, value in row.items()}
 
 
 def _label(cell):

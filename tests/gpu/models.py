@@ -5,10 +5,11 @@ import torch
 from torch import Tensor
 
 from benchmarks.models import randomise
-from gpu.checking import Check, relative_error, worst
+from gpu.checking import Check, worst
+from helpers.models import loss_of, relative_error
 from xcit_dense.archs import Arch, get_arch
 from xcit_dense.config.loading import get_config
-from xcit_dense.models import PYRAMID_STRIDES, XCiT
+from xcit_dense.models import PYRAMID_STRIDES, ReferenceXCiT, XCiT
 
 HALF_TYPES = {'bfloat16': torch.bfloat16, 'float16': torch.float16}
 #: Parameters by a piece of their name, in the order of the search: norms count with the branch that they feed.
@@ -19,41 +20,31 @@ _PARTS = (('gamma', 'LayerScale'), ('attn', 'attention'), ('norm1', 'attention')
 _LOSS_SCALE = 2.**12
 
 
-def build(check: Check, patch_size: int, kind=XCiT, *, depth: int = 12, eta: float = None, **options):
-    """Return a model on the CPU in float32, in training mode, the same at every call: small 12, or a tiny one.
+def build(check: Check, patch_size: int, *, depth: int = 12, eta: float = None, **options):
+    """Return an `XCiT` on the CPU in float32, in training mode, the same at every call: small 12, or a tiny one.
 
     Its pyramid has no max pooling: where rounding changes which of four cells is the largest, the gradient changes by
-    far more than by rounding.
-
-    Args:
-        check: Of the fixture.
-        patch_size: 8 or 16.
-        kind: `XCiT` or `ReferenceXCiT`.
-        depth: Number of blocks; tiny models have four.
-        eta: LayerScale of every block; by default random factors about 1.
-        options: More arguments of the model.
+    far more than by rounding. ``eta`` is the LayerScale of every block; by default there are random factors about 1.
     """
     small = get_arch(f'small_12_p{patch_size}')
     arch = check.choose(Arch(small.embed_dims, depth, small.num_heads, patch_size), Arch(32, 4, 4, patch_size))
     strides = [stride for stride in PYRAMID_STRIDES if stride <= patch_size]
     torch.manual_seed(0)
-    model = kind(arch, out_indices=arch.out_indices[:len(strides)], out_strides=strides, norm_cfg=dict(type='BN'),
+    model = XCiT(arch, out_indices=arch.out_indices[:len(strides)], out_strides=strides, norm_cfg=dict(type='BN'),
                  **options)
     randomise(model)
-    if eta is not None:
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                if 'gamma' in name:
-                    parameter.fill_(eta)
+    for block in model.blocks if eta else ():
+        for gamma in (block.gamma1, block.gamma2, block.gamma3):
+            torch.nn.init.constant_(gamma, eta)
     return model.train()
 
 
-def copy_of(model, kind, **options):
-    """Return a model of another class with the same parameters."""
-    other = kind(model.arch, out_indices=model.out_indices, out_strides=model.out_strides, norm_cfg=dict(type='BN'),
-                 **options)
-    other.load_state_dict(model.state_dict())
-    return other.train(model.training)
+def plain_of(model):
+    """Return the plain form of a model, with the same parameters."""
+    plain = ReferenceXCiT(model.arch, out_indices=model.out_indices, out_strides=model.out_strides,
+                          norm_cfg=dict(type='BN'))
+    plain.load_state_dict(model.state_dict())
+    return plain.train(model.training)
 
 
 def odd_images(check: Check, patch_size: int, seed: int = 0, batch: int = 2) -> Tensor:
@@ -80,25 +71,13 @@ def recipe_sizes(check: Check, count: int) -> list[tuple[int, int]]:
     return sizes
 
 
-def loss_of(levels) -> Tensor:
-    """Return the loss of the golden files: the mean of each map, weighted from -1 to 1 along its values."""
-    return sum((x * torch.linspace(-1, 1, x.numel(), dtype=x.dtype, device=x.device).view_as(x)).mean()
-               for x in levels)
-
-
-def step(model, images: Tensor, dtype: torch.dtype = None, seed: int = 0) -> dict[str, Tensor]:
-    """Run a forward pass, and in training mode a backward pass.
-
-    Args:
-        model: A backbone.
-        images: On its device, of its type.
-        dtype: Type of autocast; None for none.
-        seed: Of what is drawn in the step: stochastic depth.
+def step(model, images: Tensor, dtype: torch.dtype = None) -> dict[str, Tensor]:
+    """Run a forward pass, under autocast to a ``dtype``, and in training mode a backward pass.
 
     Returns:
         The maps, and in training mode the gradients of each part of the model as one vector, by name, in float64.
     """
-    torch.manual_seed(seed)
+    torch.manual_seed(0)  # of stochastic depth
     scale = _LOSS_SCALE if dtype == torch.float16 else 1.
     model.zero_grad(set_to_none=True)
     with torch.set_grad_enabled(model.training), torch.autocast(images.device.type, dtype, enabled=dtype is not None):

@@ -7,25 +7,10 @@ pytestmark = pytest.mark.gpu
 _SMALL, _MEDIUM = ('small_12_p16', 'small_12_p8'), ('medium_24_p16', 'medium_24_p8')
 
 
-@pytest.mark.minutes(4)
-def test_small(check):
-    """Small 12 under torch.compile at 800x1280, beside the authors' form."""
-    compare(check, _SMALL, (), SIZES[:1], compiled=True)
-
-
-@pytest.mark.minutes(4)
-def test_others(check):
-    """Small 12, patch 16, and the others under torch.compile at 800x1280."""
-    compare(check, _SMALL[:1], OTHERS, SIZES[:1], compiled=True)
-
-
 @pytest.mark.minutes(6)
-def test_small_at_other_sizes(check):
-    """Small 12 under torch.compile at 512x512 and 768x768."""
-    compare(check, _SMALL, (), SIZES[1:], compiled=True)
-
-
-@pytest.mark.minutes(6)
-def test_medium(check):
-    """Medium 24 under torch.compile at 800x1280."""
-    compare(check, _MEDIUM, (), SIZES[:1], compiled=True)
+@pytest.mark.parametrize('models', (
+    (_SMALL, (), SIZES[:1]), (_SMALL[:1], OTHERS, SIZES[:1]), (_SMALL, (), SIZES[1:]), (_MEDIUM, (), SIZES[:1])),
+    ids=('small', 'others', 'small_at_other_sizes', 'medium'))
+def test_throughput(check, models):
+    """Small 12 and medium 24 under torch.compile at several sizes, beside the authors' form and others."""
+    compare(check, *models, compiled=True)

@@ -10,7 +10,7 @@ from benchmarks.costs import time_call
 from benchmarks.detector import MASK_RCNN, largest, make_training_step, measure_detectors
 from benchmarks.models import build_models
 from benchmarks.segmentor import UPERNET
-from gpu.measuring import DTYPE, OTHERS, SIZES, compare, free_memory
+from gpu.measuring import DTYPE, OTHERS, SIZES, compare, figures, free_memory
 from gpu.models import recipe_sizes
 
 pytestmark = pytest.mark.gpu
@@ -30,8 +30,7 @@ def test_mask_rcnn(check):
     """Mask R-CNN training at 800x1280, which must be faster than with Swin-T."""
     found = _train(check, MASK_RCNN, (800, 1280))
     times = found[_OURS] / found[_SWIN]
-    text = f'{_OURS} trains {times:.2f} times as fast as {_SWIN}'
-    assert check.tiny or times >= 1, text
+    assert check.tiny or times >= 1, f'{_OURS} trains {times:.2f} times as fast as {_SWIN}'
 
 
 @pytest.mark.minutes(2)
@@ -46,10 +45,7 @@ def _train(check, task, image):
     for names in check.choose(_GROUPS, ((_OURS, _SWIN), )):
         rows += measure_detectors(names, image=check.choose(image, (64, 96)), batch=2, dtype=DTYPE, task=task,
                                   runs=check.choose(8, 1), search=False)
-        check.record(f'{len(rows)} backbones', [
-            {'backbone': row['name'], 'image': 'x'.join(map(str, row['image'])), 'batch': row['batch'],
-             'images/s': f'{row["images_per_second"]:.2f}', 'ms a step': f'{1000 * row["seconds"]:.0f}',
-             'peak, GiB': f'{row["peak_bytes"] / 2**30:.2f}' if row.get('peak_bytes') else ''} for row in rows])
+        check.record(f'{len(rows)} backbones', map(figures, rows))
         free_memory()
     return {row['name']: row['images_per_second'] for row in rows}
 
@@ -87,19 +83,17 @@ def test_medium(check):
 def test_largest_batch(check):
     """The largest batch of a training step at 800x1280."""
     rows = []
-    for arch, names in check.choose({
-            'small_12_p16': ('ours', 'authors', 'swin_t', 'resnet50', 'convnext_t'),
-            'small_12_p8': ('ours', 'authors')},
-            {'nano_12_p16': ('ours', 'authors')}).items():
+    ours = 'ours', 'authors'
+    archs = {'small_12_p16': (*ours, 'swin_t', 'resnet50', 'convnext_t'), 'small_12_p8': ours}
+    for arch, names in check.choose(archs, {'nano_12_p16': ours}).items():
         for name in names:
-            found, limit = _largest(check, arch, name), check.choose(1024, 4)
+            found, limit = _largest(check, build_models(arch, 'training', [name])[name]), check.choose(1024, 4)
             rows.append(dict(arch=arch, model=name, batch=found if found < limit else f'at least {found}'))
             check.record(', '.join(f'{row["model"]} {row["batch"]}' for row in rows), rows)
             free_memory()
 
 
-def _largest(check, arch, name):
-    model = build_models(arch, 'training', [name])[name]
+def _largest(check, model):
 
     def fits(batch):
         free_memory()

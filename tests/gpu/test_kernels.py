@@ -1,25 +1,17 @@
 """Kernels: where the time of a block goes, and the least that it could take."""
 import statistics
 from functools import partial
+from itertools import product
 
 import pytest
 import torch
 from mmengine.device import get_device
+from torch.profiler import ProfilerActivity
 
 from benchmarks.cells import DTYPES, make_step, time_interleaved
-from benchmarks.costs import (
-    branch_elements,
-    branch_multiply_adds,
-    gpu_time,
-    host_time,
-    launches,
-    moved_elements,
-    multiply_adds,
-    time_call,
-)
+from benchmarks.costs import branch_elements, branch_multiply_adds, gpu_time, moved_elements, multiply_adds, time_call
 from benchmarks.models import build_models
 from gpu.measuring import DTYPE, describe, rates
-from gpu.operators import BOUND_BY_MEMORY, groups_of, profile
 from xcit_dense.archs import get_arch
 from xcit_dense.models import fast
 
@@ -45,32 +37,26 @@ STEP = 'training step'
 def test_forms(check):
     """Time of the GPU for every branch of a block in its fast form and as the plain line, with and without backward."""
     rows, slow = [], []
-    for arch, image, batch in check.choose(CELLS, (('nano_12_p16', (256, 256), 1), )):
+    for (arch, image, batch), mode in product(check.choose(CELLS, (('nano_12_p16', (256, 256), 1), )),
+                                              ('training', 'inference')):
         grid = [side // get_arch(arch).patch_size for side in image]
-        for mode in ('training', 'inference'):
-            block = build_models(arch, mode, ['ours'])['ours'].blocks[0]
-            x = torch.randn(batch, grid[0] * grid[1], len(block.gamma1), device=get_device(),
-                            requires_grad=mode == 'training')
-            grad = torch.randn_like(x)
-            for name in FORMS:
-                steps = {form: partial(_run_branch, name, run, block, x, grad, grid)
-                         for form, run in zip(('fast', 'plain'), FORMS[name], strict=True)}
-                if check.is_cuda:
-                    found = {form: 1000 * gpu_time(run) for form, run in steps.items()}
-                else:
-                    times = time_interleaved(steps, check.choose(20, 1), check.choose(5, 0))
-                    found = {form: 1000 * statistics.median(values) for form, values in times.items()}
-                gain = found['plain'] / found['fast']
-                if gain < LEAST:
-                    slow.append(f'{name} of {arch} at {image[0]}x{image[1]} in {mode} ({gain:.2f})')
-                row = {'arch': arch, 'image': 'x'.join(map(str, image)), 'batch': batch, 'mode': mode, 'branch': name,
-                       'times as fast': f'{gain:.2f}'}
-                for form, step in steps.items():
-                    host = 1000 * statistics.median(host_time(step) for _ in range(check.choose(20, 1)))
-                    row |= {f'{form}, ms': f'{found[form]:.3g}', f'host of {form}': f'{host:.3g}'}
-                    if check.is_cuda:
-                        row[f'launches of {form}'] = launches(step)[0]
-                rows.append(row)
+        block = build_models(arch, mode, ['ours'])['ours'].blocks[0]
+        x = torch.randn(batch, grid[0] * grid[1], len(block.gamma1), device=get_device(),
+                        requires_grad=mode == 'training')
+        grad = torch.randn_like(x)
+        for name in FORMS:
+            steps = {form: partial(_run_branch, name, run, block, x, grad, grid)
+                     for form, run in zip(('fast', 'plain'), FORMS[name], strict=True)}
+            if check.is_cuda:
+                found = {form: 1000 * gpu_time(run) for form, run in steps.items()}
+            else:
+                times = time_interleaved(steps, check.choose(20, 1), check.choose(5, 0))
+                found = {form: 1000 * statistics.median(values) for form, values in times.items()}
+            gain = found['plain'] / found['fast']
+            if gain < LEAST:
+                slow.append(f'{name} of {arch} at {image[0]}x{image[1]} in {mode} ({gain:.2f})')
+            rows.append({'arch': arch, 'image': 'x'.join(map(str, image)), 'batch': batch, 'mode': mode, 'branch': name,
+                         'times as fast': f'{gain:.2f}', **{f'{form}, ms': f'{ms:.3g}' for form, ms in found.items()}})
     words = [f'slower in their fast form than as the plain line: {", ".join(slow)}'] if slow else []
     check.judge(check.choose(words, []), f'{len(rows)} branches', rows)
 
@@ -116,21 +102,35 @@ def test_block(check, patch_size):
     arch = f'{check.choose("small_12", "nano_12")}_p{patch_size}'
     image = check.choose((800, 1280), (16 * patch_size, 16 * patch_size))  # tiny: enough tokens for the Gram form
     model, known = build_models(arch, 'training', ['ours'])['ours'], rates(check)
-    least, runs, rows, parts = least_seconds(arch, image, known), check.choose(5, 1), [], {}
+    least, runs, rows = least_seconds(arch, image, known), check.choose(5, 1), []
     for name, step in _steps(model, arch, image).items():
         for _ in range(check.choose(3, 1)):
             step()
-        operators = profile(step, runs, check.is_cuda)
-        if not operators:
+        kernels = _profile(step, runs, check.is_cuda)
+        if not kernels:
             pytest.skip('the profiler saw no kernels of the GPU')
-        rows += _rows(name, operators, least[name])
-        parts[name] = dict(groups=groups_of(operators), least=least[name])
-        wall = statistics.median(time_call(step) for _ in range(runs))
-    groups = parts[STEP]['groups']
-    total, bound = sum(groups.values()), sum(seconds for group, seconds in groups.items() if group in BOUND_BY_MEMORY)
-    check.record(f'operators run for {1000 * total:.3g} of the {1000 * wall:.3g} ms of a training step, at least '
-                 f'{1000 * least[STEP]:.3g} ms are needed; groups that memory bounds take {bound / total:.0%} of it; '
-                 f'{describe(known)}', rows, arch=arch, parts=parts)
+        total = sum(seconds for _, _, seconds in kernels)
+        rows.append({'part': name, 'kernel': 'all', 'ms': f'{1000 * total:.3g}',
+                     'least ms': f'{1000 * least[name]:.3g}'})
+        rows += [{'part': name, 'kernel': kernel[:80], 'calls': f'{calls:g}', 'ms': f'{1000 * seconds:.3g}',
+                  'share': f'{seconds / total:.1%}'} for kernel, calls, seconds in kernels if seconds >= 0.01 * total]
+    wall = statistics.median(time_call(step) for _ in range(runs))  # the last is the whole step
+    check.record(f'kernels run for {1000 * total:.3g} of the {1000 * wall:.3g} ms of a training step, at least '
+                 f'{1000 * least[STEP]:.3g} ms are needed; {describe(known)}', rows)
+
+
+def _profile(step, runs, cuda):
+    """Return name, calls and seconds of each kernel of a function, the longest first; on a CPU of each operator."""
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+    with torch.profiler.profile(activities=activities) as found:
+        for _ in range(runs):
+            step()
+        if cuda:
+            torch.cuda.synchronize()
+    kernels = [(each.key, each.count / runs, (each.self_device_time_total if cuda else each.self_cpu_time_total)
+                / runs / 1e6) for each in found.key_averages() if not getattr(each, 'is_user_annotation', False)
+               and (each.device_type != torch.autograd.DeviceType.CPU) == cuda]
+    return sorted(kernels, key=lambda kernel: -kernel[2])
 
 
 def _steps(model, arch, image):
@@ -144,15 +144,9 @@ def _steps(model, arch, image):
 
 
 def least_seconds(arch, image, rates) -> dict:
-    """Return the least that each branch of a block, and a training step, could take.
+    """Return the least seconds that each branch of a block, and a training step, could take at `rates` of the device.
 
-    Args:
-        arch: Name of an architecture.
-        image: Height and width.
-        rates: ``'matrix'``, multiply-adds per second, and ``'copy'``, bytes per second.
-
-    Returns:
-        Seconds by branch, and of the step: to compute what it must or to move it in bfloat16, whichever is slower.
+    That is to compute what it must or to move it in bfloat16, whichever is slower.
     """
     patch_size = get_arch(arch).patch_size
     tokens = -(-image[0] // patch_size) * -(-image[1] // patch_size)
@@ -160,15 +154,3 @@ def least_seconds(arch, image, rates) -> dict:
     elements = branch_elements(arch, tokens, training=True) | {STEP: moved_elements(arch, *image, training=True)}
     return {name: BATCH * max(adds[name] / rates['matrix'], elements[name] * DTYPES[DTYPE].itemsize / rates['copy'])
             for name in adds}
-
-
-def _rows(part, operators, least):
-    """Return the rows of a part: all of it, then its operators, or the groups of a step."""
-    total = sum(operator['seconds'] for operator in operators)
-    shown = [operator for operator in operators if operator['seconds'] >= 0.01 * total]
-    if part == STEP:
-        shown = [dict(group=group, seconds=seconds) for group, seconds in groups_of(operators).items()]
-    return [{'part': part, 'operator': each.get('name', ''), 'group': each.get('group', ''),
-             'calls': f'{each["calls"]:g}' if 'calls' in each else '', 'ms': f'{1000 * each["seconds"]:.3g}',
-             'share': f'{each["seconds"] / total:.1%}', 'least ms': each.get('least', '')}
-            for each in (dict(name='all', seconds=total, least=f'{1000 * least:.3g}'), *shown)]

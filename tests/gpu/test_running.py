@@ -1,15 +1,18 @@
 """Checks that end in every way: each is a result, the others run, and nothing that was found is lost."""
+import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 
 import pytest
 
 from gpu.checking import Check
 from gpu.page import NOT_RUN, Results
-from gpu.running import run_checks
 from gpu.tools import MARGIN, ToolError, Tools, complaint
 from helpers.paths import ROOT
+from helpers.tools import environment
 
 CHECKS = '''"""Ends of every kind."""
 import os, subprocess, sys, time
@@ -45,30 +48,40 @@ def test_cannot(check):
     """It cannot."""
     pytest.skip('no such device')
 '''
-CPU = '--gpu-device', 'cpu', '--tiny'
 
 
 @pytest.fixture
-def folder(tmp_path):
-    """A folder with checks that end in every way."""
-    folder = tmp_path / 'project/tests'
-    folder.mkdir(parents=True)
-    shutil.copy(ROOT / 'pyproject.toml', folder.parent)
-    shutil.copy(ROOT / 'tests/gpu/conftest.py', folder)
-    (folder / 'test_right.py').write_text(CHECKS.replace('MINUTES', '1'))
-    return folder
+def run(tmp_path):
+    """A function that runs checks as a user does; it returns exit code, output, and results by stage and name.
+
+    They are in a folder with checks that end in every way, ``run.folder``.
+    """
+    def run(*words):
+        done = subprocess.run([sys.executable, '-m', 'pytest', '-m', 'gpu', 'tests', f'--gpu-out={tmp_path}', *words],
+                              cwd=run.folder.parent, env=environment(), text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT)
+        file = tmp_path / 'gpu_report.json'
+        return done.returncode, done.stdout, json.loads(file.read_text()) if file.exists() else {}
+
+    run.folder = tmp_path / 'project/tests'
+    run.folder.mkdir(parents=True)
+    shutil.copy(ROOT / 'pyproject.toml', run.folder.parent)
+    shutil.copy(ROOT / 'tests/gpu/conftest.py', run.folder)
+    (run.folder / 'test_right.py').write_text(CHECKS.replace('MINUTES', '1'))
+    return run
 
 
 @pytest.mark.integration
-def test_every_end_is_a_result_and_the_next_check_runs(folder, tmp_path):
-    code, said, found = run_checks(tmp_path, 'tests', *CPU, '-k', 'passes', cwd=folder.parent)
-    assert code == 0, said
-    # however busy the machine is: three times as long as one that does nothing, and a CPU gets ten times the minutes
-    minutes = 3 * found['right']['passes']['seconds'] / 60 / 10
-    (folder / 'test_right.py').write_text(CHECKS.replace('MINUTES', f'{minutes:.3f}'))
-    code, said, found = run_checks(tmp_path, 'tests', *CPU, cwd=folder.parent)
+def test_every_end_is_a_result_and_the_next_check_runs(run, tmp_path):
+    cpu = '--gpu-device', 'cpu', '--tiny'
+    code, said, found = run(*cpu, '-k', 'not hangs')
     assert code == 1, said
-    found = found['right']
+    # however busy the machine is: three times as long as the slowest, and a CPU gets ten times the minutes
+    minutes = 3 * max(result['seconds'] for result in found['right'].values()) / 60 / 10
+    (run.folder / 'test_right.py').write_text(CHECKS.replace('MINUTES', f'{minutes:.3f}'))
+    code, said, both = run(*cpu, '-k', 'hangs')
+    assert code == 1 and found['right'].items() <= both['right'].items(), said
+    found = both['right']
     assert {name: result['outcome'] for name, result in found.items()} == dict(
         passes='passed', fails='failed', raises='failed', dies='failed', hangs='failed', cannot='skipped'), said
     assert found['passes']['text'] == 'on the cpu' and found['passes']['machine']['torch']
@@ -84,23 +97,17 @@ def test_every_end_is_a_result_and_the_next_check_runs(folder, tmp_path):
     assert '## Ends of every kind' in page and '### `fails`: It fails\n\nFailed: beyond its limit' in page
     assert '**Tiny models' in page and 'Not possible: no such device' in page and 'torch 2' in page
 
-    # another run keeps what it does not run again, or has no time for
-    code, said, again = run_checks(tmp_path, 'tests', *CPU, '-k', 'passes or fails', '--minutes', '1e-9',
-                                   cwd=folder.parent)
-    assert code == 0 and again['right'] == found, said
-    code, said, _ = run_checks(tmp_path / 'new', 'tests', *CPU, '-k', 'passes', '--minutes', '1e-9', cwd=folder.parent)
-    assert 'Not run: the 1e-09 minutes were over' in (tmp_path / 'new/gpu_report.md').read_text(), said
-    for words, reason in ((['--gpu-device', 'cpu'], 'results of another kind (--gpu-device cpu --tiny)'),
-                          ([*CPU, '--minutes', '0'], '--minutes must be above 0'),
-                          ([*CPU, '--gpu-data', 'nowhere'], 'no folder nowhere')):
-        code, said, _ = run_checks(tmp_path, 'tests', *words, cwd=folder.parent)
-        assert code == 4 and reason in said, said
+    # another run keeps what it has no time for
+    code, said, again = run(*cpu, '-k', 'passes or fails', '--minutes', '1e-9')
+    assert code == 0 and again['right'] == found and 'not run (0 s): the 1e-09 minutes were over' in said
+    code, said, _ = run(*cpu, '--gpu-data', 'nowhere')
+    assert code == 4 and 'no folder nowhere' in said
 
 
 @pytest.mark.integration
-def test_without_a_gpu_they_are_skipped(folder, tmp_path, monkeypatch):
+def test_without_a_gpu_they_are_skipped(run, monkeypatch):
     monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '')
-    code, said, found = run_checks(tmp_path, 'tests', '-rs', cwd=folder.parent)
+    code, said, found = run('-rs')
     assert code == 0 and '6 skipped' in said and 'there is no GPU' in said
     assert {result['outcome'] for result in found.get('right', {}).values()} <= {'not run'}
 
@@ -118,8 +125,9 @@ def test_the_page_says_how_each_check_ended(tmp_path):
     assert '### `a`: It is a\n\nPassed: x' in page and '### `b`: It is b\n\nNot run: the time was over' in page
     again = Results(tmp_path, 'cpu', True, [], 5)
     assert again.found == results.found and len(again.write_page(with_plots=True)) == 2
-    for args in (('cuda', True, [], 5), ('cpu', True, [], 0)):
-        with pytest.raises(pytest.UsageError):
+    for args, words in ((('cuda', True, [], 5), r'results of another kind \(--gpu-device cpu --tiny\)'),
+                        (('cpu', False, [], 5), 'another kind'), (('cpu', True, [], 0), 'must be above 0')):
+        with pytest.raises(pytest.UsageError, match=words):
             Results(tmp_path, *args)
 
 

@@ -3,7 +3,8 @@ import copy
 import gc
 import traceback
 import warnings
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -25,42 +26,26 @@ _GROWTH = 2**20
 def test_deterministic(check):
     """Run steps twice in torch's deterministic mode and compare maps, gradients and statistics bit by bit."""
     rows, wrong = [], []
-    for patch_size in PATCH_SIZES:
+    for patch_size, (name, dtype), (kind, is_fast) in product(
+            PATCH_SIZES, (('float32', None), *HALF_TYPES.items()), (('fast', True), ('plain', False))):
         model = build(check, patch_size, drop_path_rate=0.1).to(check.device)
         images = odd_images(check, patch_size).to(check.device)
-        for name, dtype in (('float32', None), *HALF_TYPES.items()):
-            for kind, is_fast in (('fast', True), ('plain', False)):
-                with set_fast(is_fast), _deterministic() as said:
-                    first, second = (_everything(copy.deepcopy(model), images, dtype) for _ in range(2))
-                other = [key for key, value in first.items() if not torch.equal(value, second[key])]
-                refused = sorted({_op_of(warning.message) for warning in said} - {None})
-                case = f'patch {patch_size}, {name}, {kind}'
-                rows.append(dict(what=case, differ=listed(other) or 'nothing', refused=listed(refused) or 'nothing'))
-                if other or refused:
-                    wrong.append(f'{case}: ' + ' and '.join(
-                        [f'{listed(other)} differ'] * bool(other) + [f'{listed(refused)} refused'] * bool(refused)))
+        with set_fast(is_fast), warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter('always')
+            torch.use_deterministic_algorithms(True, warn_only=True)
+            try:
+                first, second = (_everything(copy.deepcopy(model), images, dtype) for _ in range(2))
+            finally:
+                torch.use_deterministic_algorithms(False)
+        other = [key for key, value in first.items() if not torch.equal(value, second[key])]
+        refused = sorted({str(warning.message).partition(' does not have')[0][:80] for warning in said
+                          if 'eterministic' in str(warning.message)})
+        case = f'patch {patch_size}, {name}, {kind}'
+        rows.append(dict(what=case, differ=listed(other) or 'nothing', refused=listed(refused) or 'nothing'))
+        if other or refused:
+            wrong.append(f'{case}: ' + ' and '.join(
+                [f'{listed(other)} differ'] * bool(other) + [f'{listed(refused)} refused'] * bool(refused)))
     check.judge(wrong, f'the same bits twice in all {len(rows)} cases, and no operation refused', rows)
-
-
-@contextmanager
-def _deterministic():
-    """Context of deterministic mode, in which operations that refuse it warn; gives the list of warnings."""
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter('always')
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        try:
-            yield said
-        finally:
-            torch.use_deterministic_algorithms(False)
-
-
-def _op_of(message):
-    """Return the operation that a warning of deterministic mode names, or None for other warnings."""
-    text = str(message)
-    for words in (' does not have a deterministic', 'CuBLAS'):
-        if words in text:
-            return text.partition(words)[0][-80:] or words
-    return None
 
 
 def _everything(model, images, dtype):
@@ -75,15 +60,13 @@ def test_waits(check):
     that the model itself is of the half type. They do not show which operations of CUDA wait by themselves.
     """
     rows = []
-    for patch_size in PATCH_SIZES:
-        for name, dtype in (('float32', torch.float32), *HALF_TYPES.items()):
-            for with_cp in (False, True):
-                model = build(check, patch_size, drop_path_rate=0.1, with_cp=with_cp)
-                rows.append(_waits_of(model, odd_images(check, patch_size), dtype, check.is_cuda,
-                                      f'patch {patch_size}, {name}, training{", with_cp" if with_cp else ""}'))
-            # fused before: from then on the model is what an inference runs
-            rows.append(_waits_of(build(check, patch_size).fuse(), odd_images(check, patch_size), dtype,
-                                  check.is_cuda, f'patch {patch_size}, {name}, fused inference'))
+    for patch_size, (name, dtype), mode in product(PATCH_SIZES, (('float32', torch.float32), *HALF_TYPES.items()),
+                                                   ('training', 'training, with_cp', 'fused inference')):
+        model = build(check, patch_size, drop_path_rate=0.1, with_cp='with_cp' in mode)
+        if mode == 'fused inference':  # fused before: from then on the model is what an inference runs
+            model.fuse()
+        rows.append(_waits_of(model, odd_images(check, patch_size), dtype, check.is_cuda,
+                              f'patch {patch_size}, {name}, {mode}'))
     wrong = [f'{row["what"]}: {row["waits"]}' for row in rows if row['waits'] != 'nowhere']
     done = f'none of {len(rows)} kinds of steps waits for the device' if check.is_cuda else (
         f'none of {len(rows)} kinds of steps reads a value; a CPU does not show whether operations of CUDA wait')
@@ -97,23 +80,22 @@ def _waits_of(model, images, dtype, is_cuda, case):
         autocast = torch.autocast('cuda', dtype, enabled=dtype != torch.float32)
     else:
         model, images, autocast = model.to('meta', dtype), images.to('meta', dtype), nullcontext()
-    where = 'nowhere'
     try:
         if is_cuda:
             _step_without_values(model, images, autocast)  # the first time, libraries set themselves up
             torch.cuda.synchronize()
             torch.cuda.set_sync_debug_mode('error')
         _step_without_values(model, images, autocast)
+    except torch.AcceleratorError:  # the GPU cannot be used any more
+        raise
     except (RuntimeError, NotImplementedError) as error:
-        if isinstance(error, torch.AcceleratorError):  # the GPU cannot be used any more
-            raise
         own = [frame for frame in traceback.extract_tb(error.__traceback__)
                if ROOT / 'xcit_dense' in Path(frame.filename).parents]
-        where = f'{Path(own[-1].filename).name}:{own[-1].lineno}: {first_line(error)}'
+        return dict(what=case, waits=f'{Path(own[-1].filename).name}:{own[-1].lineno}: {first_line(error)}')
     finally:
         if is_cuda:
             torch.cuda.set_sync_debug_mode('default')
-    return dict(what=case, waits=where)
+    return dict(what=case, waits='nowhere')
 
 
 def _step_without_values(model, images, autocast):
@@ -143,11 +125,7 @@ def test_memory(check):
         del images, levels
         if number in (early, late):
             held[number] = _held(check)
-            row = dict(steps=number, MiB=round(held[number] / 2**20, 1))
-            if check.is_cuda:
-                row.update({'peak MiB': round(torch.cuda.max_memory_allocated() / 2**20, 1),
-                            'reserved MiB': round(torch.cuda.memory_reserved() / 2**20, 1)})
-            rows.append(row)
+            rows.append(dict(steps=number, MiB=round(held[number] / 2**20, 1)))
     first, last = held.values()
     text = f'{(last - first) / 2**20:+.1f} MiB from step {early} to step {late}, at most {_GROWTH / 2**20:g} allowed'
     check.judge([text] if last - first > _GROWTH else [], text, rows)

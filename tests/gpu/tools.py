@@ -20,6 +20,7 @@ from xcit_dense._utils.machine import has_bfloat16
 MARGIN = 20
 #: Options of a training that ends with the same bits each time.
 DETERMINISTIC = ('--cfg-options', 'randomness.seed=0', 'randomness.deterministic=True')
+_LAUNCHER = ('-m', 'torch.distributed.run', '--standalone', '--local-addr', 'localhost', '--nproc-per-node', '1')
 
 
 class ToolError(RuntimeError):
@@ -27,12 +28,7 @@ class ToolError(RuntimeError):
 
 
 class Tools:
-    """The tools of a check, which end before its time does.
-
-    Args:
-        check: Of the fixture.
-        name: Name of the check, with which its folders and logs begin.
-    """
+    """The tools of a check, which end before its time does; its folders and logs begin with a name."""
 
     def __init__(self, check, name: str):
         self.check, self.name, self._share = check, name, 1
@@ -43,27 +39,20 @@ class Tools:
         self.folder = Path(tempfile.mkdtemp(prefix=f'{name}_', dir=runs))
 
     def run(self, name: str, tool: str, *args, grouped: bool = False, until: Callable | None = None):
-        """Run a tool and wait for it; its output is in ``logs/CHECK_NAME.txt``.
+        """Run a tool with its arguments and wait for it; its output is in ``logs/CHECK_NAME.txt``.
 
-        Args:
-            name: Of the log.
-            tool: As on the command line.
-            args: The arguments of the tool.
-            grouped: Whether torch's launcher starts it, as a group of one process.
-            until: Called again and again; when it returns True, the tool gets a SIGTERM and must stop by it.
+        With ``grouped`` torch's launcher starts it, as a group of one process. ``until`` is called again and again;
+        when it returns True, the tool gets a SIGTERM and must stop by it.
 
         Raises:
             ToolError: It failed or did not end in time, or it ended before ``until`` returned True.
         """
         log = Path(self.check.out, 'logs', f'{self.name}_{name}.txt')
         log.parent.mkdir(exist_ok=True)
-        launcher = ('-m', 'torch.distributed.run', '--standalone', '--local-addr', 'localhost', '--nproc-per-node',
-                    '1') if grouped else ()
-        command = [sys.executable, *launcher, '-m', 'xcit_dense', tool, *map(str, args)]
-        command += ['--launcher', 'pytorch'] if grouped else []
-        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get('PYTHONPATH'))))
-        environment = dict(os.environ, PYTHONPATH=path, OMP_NUM_THREADS=str(max(torch.get_num_threads() // self._share,
-                                                                                1)))
+        command = [sys.executable, *(_LAUNCHER if grouped else ()), '-m', 'xcit_dense', tool, *map(str, args),
+                   *(('--launcher', 'pytorch') if grouped else ())]
+        environment = dict(os.environ, OMP_NUM_THREADS=str(max(torch.get_num_threads() // self._share, 1)),
+                           PYTHONPATH=os.pathsep.join(filter(None, (str(ROOT), os.environ.get('PYTHONPATH')))))
         if DETERMINISTIC[-1] in args:
             environment['CUBLAS_WORKSPACE_CONFIG'] = ':4096:8'  # without it cuBLAS is refused
         with log.open('w') as output:
@@ -79,32 +68,31 @@ class Tools:
             raise ToolError(f'{name}: {said or f"exit code {process.returncode}"}')
 
     def _wait(self, process, until, name):
-        stopped = False
         while True:
             try:
-                process.wait(0.05 if until and not stopped else max(min(self._end - time.monotonic(), 1e6), 0.05))
+                process.wait(0.05 if until else max(min(self._end - time.monotonic(), 1e6), 0.05))
                 return
             except subprocess.TimeoutExpired:
                 if time.monotonic() > self._end:
                     raise ToolError(f'{name}: stopped, as the time of the check was over') from None
-                if not stopped and until():
+                if until and until():
                     process.send_signal(signal.SIGTERM)
-                    stopped = True
+                    until = None
 
-    def together(self, jobs: dict) -> dict:
-        """Call functions at the same time and return by name what they return, or their `ToolError`.
+    def together(self, jobs: dict) -> tuple[dict, list]:
+        """Call functions at the same time, on a CPU two; return what they return by name, and texts of `ToolError`."""
+        found, wrong = {}, []
 
-        On a CPU two at a time: a training needs a core.
-        """
-        def error_or_result(job):
+        def call(name):
             try:
-                return job()
+                found[name] = jobs[name]()
             except ToolError as error:
-                return error
+                wrong.append(str(error))
 
         self._share = min(len(jobs), 8 if self.check.is_cuda else 2)
         with ThreadPoolExecutor(self._share) as pool:
-            return dict(zip(jobs, pool.map(error_or_result, jobs.values()), strict=True))
+            list(pool.map(call, jobs))
+        return found, wrong
 
 
 def end_all(process):
@@ -131,8 +119,8 @@ def _descendants(pid):
 def complaint(text: str) -> str:
     """Return the last error in the output of a tool, or its last line; '' if it printed nothing."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r'error: |[\w.]*(Error|Exception)\b', line)
-              and 'ChildFailedError' not in line]  # torch's launcher reports in it that its process failed
+    # torch's launcher reports with ChildFailedError that its process failed
+    errors = [line for line in lines if re.match(r'error: |(?!.*ChildFailed)[\w.]*(Error|Exception)\b', line)]
     return (errors or lines or [''])[-1][:400]
 
 

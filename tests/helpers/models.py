@@ -3,7 +3,7 @@ import os
 
 import torch
 
-from xcit_dense import XCiT
+from xcit_dense import XCiT, XCiTClassifier
 
 #: The arch of the golden files, which the authors' code wrote with randomised parameters.
 TINY = dict(embed_dims=32, depth=4, num_heads=4, out_indices=(0, 1, 2, 3))
@@ -65,8 +65,9 @@ def save(path, content):
 
 
 def relative_error(value, wanted):
-    """Return the relative error in the 2-norm."""
-    return ((value.double() - wanted.double()).norm() / wanted.double().norm()).item()
+    """Return the relative error in the 2-norm, on the device of ``value``."""
+    wanted = wanted.double().to(value.device)
+    return ((value.double() - wanted).norm() / wanted.norm()).item()
 
 
 def build_golden(patch_size, golden, kind=XCiT, **options):
@@ -75,9 +76,19 @@ def build_golden(patch_size, golden, kind=XCiT, **options):
     return model
 
 
+def build_golden_classifier(patch_size, tokens_norm, golden):
+    arch = dict(embed_dims=32, depth=2, num_heads=4, patch_size=patch_size, tokens_norm=tokens_norm)
+    model = XCiTClassifier(arch, num_classes=5, norm_cfg=dict(type='BN'))
+    missing, unknown = model.load_state_dict(
+        {n.removeprefix('state/'): v for n, v in golden.items() if n.startswith('state/')}, strict=False)
+    assert all(name.endswith('num_batches_tracked') for name in missing) and not unknown
+    return model
+
+
 def loss_of(levels):
     """Return the loss of the golden files."""
-    return sum((x * torch.linspace(-1, 1, x.numel(), dtype=x.dtype).view_as(x)).mean() for x in levels)
+    return sum((x * torch.linspace(-1, 1, x.numel(), dtype=x.dtype, device=x.device).view_as(x)).mean()
+               for x in levels)
 
 
 def assert_equal(got, wanted, where=''):

@@ -64,9 +64,7 @@ class Branch(nn.Module):
 
     def in_parts(self, x, keep, grid):
         """The same in ordinary operations."""
-        args = grid if isinstance(self.branch, LPI) else ()
-        y = self.branch(self.norm(x), *args)
-        y = self.gamma * y
+        y = self.gamma * self.branch(self.norm(x), *(grid if isinstance(self.branch, LPI) else ()))
         return x + (y if keep is None else keep.view(-1, 1, 1) * y)
 
 
@@ -76,19 +74,21 @@ def assert_close(got, wanted, tolerance, case=''):
         assert a.shape == b.shape and relative_error(a, b) < tolerance, (case, place)
 
 
-def assert_gradients(model, tensors, tolerance, by_layer=False):
-    """Compare with those of a golden file, by tensor, or by layer: its weight and bias as one vector.
+def gradient_pairs(model, tensors, by_layer=True):
+    """Return gradients and those of a golden file, by tensor, or by layer: its weight and bias as one vector.
 
-    A bias before a batch norm has the gradient 0, and float32 leaves 1e-9 of rounding. norm3 counts with the LPI that
-    it feeds: most of its gradient cancels in the batch norm there, and the order of summation, which changes with the
-    threads, decides what is left.
+    norm3 counts with the LPI that it feeds: most of its gradient cancels in the batch norm there, and the order of
+    summation, which changes with the threads, decides what is left.
     """
     parts = {}
     for name, parameter in model.named_parameters():
         part = name.rpartition('.')[0].replace('norm3', 'local_mp.conv1') if by_layer else name
         parts.setdefault(part, []).append((parameter.grad.flatten(), tensors[f'grad/{name}'].flatten()))
-    for name, gradients in parts.items():
-        got, wanted = (torch.cat(each) for each in zip(*gradients, strict=True))
+    return {name: [torch.cat(each) for each in zip(*pairs, strict=True)] for name, pairs in parts.items()}
+
+
+def assert_gradients(model, tensors, tolerance, by_layer=False):
+    for name, (got, wanted) in gradient_pairs(model, tensors, by_layer).items():
         if wanted.norm() < 1e-12:  # exactly 0 but for rounding: the bias between two layers under a batch norm
             assert name == 'fpn1.0.bias' and got.norm() < 1e-12
         else:
@@ -106,14 +106,7 @@ def papers_code(height, width, frequencies=16):
 
 
 def errors_of(names, ours, theirs, exact):
-    """Return the root mean squares, over draws, of the relative errors of two forms, by name of the tensor.
-
-    Args:
-        names: Of the tensors.
-        ours: Their values in one form, for each draw.
-        theirs: In the other form.
-        exact: The right ones.
-    """
+    """Return the root mean squares, over draws, of the relative errors of tensors in two forms, by name."""
     found = [[[relative_error(value, right) for value, right in zip(values, rights, strict=True)]
               for values, rights in zip(form, exact, strict=True)] for form in (ours, theirs)]
     return dict(zip(names, torch.tensor(found).square().mean(1).sqrt().t().tolist(), strict=True))

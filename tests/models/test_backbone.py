@@ -6,7 +6,7 @@ import torch
 from models.forms import assert_close, papers_code
 
 from helpers.models import TINY, build, build_golden, loss_of, randomise, relative_error
-from xcit_dense import XCiT, arch_names, set_fast
+from xcit_dense import XCiT, set_fast
 from xcit_dense.models.positions import FourierPositions
 
 
@@ -74,23 +74,12 @@ def test_every_field_of_a_record_reaches_the_blocks():
     assert 'rate=0.2' in str(model)
 
 
-@pytest.mark.parametrize('channels', (1, 4))
-def test_blocks_behind_the_last_map_are_not_built(channels):
-    model = build(out_indices=(1, ), out_strides=(16, ), in_channels=channels)
+def test_blocks_behind_the_last_map_are_not_built():
+    model = build(out_indices=(1, ), out_strides=(16, ), in_channels=4)
     assert len(model.blocks) == 2
-    level, = model(torch.randn(1, channels, 33, 33))
+    level, = model(torch.randn(1, 4, 33, 49))
     level.sum().backward()
-    assert level.shape == (1, 32, 3, 3) and all(p.grad is not None for p in model.parameters())
-
-
-@pytest.mark.parametrize('name', [pytest.param(name, marks=[pytest.mark.slow] * name.startswith(('medium', 'large')))
-                                  for name in arch_names()])
-def test_every_arch_runs_and_gradients_reach_every_parameter(name):
-    model = XCiT(name, norm_cfg=dict(type='BN')).train()
-    levels = model(torch.randn(2, 3, 33, 41))
-    assert all(torch.isfinite(x).all() for x in levels)
-    sum(x.square().mean() for x in levels).backward()
-    assert [n for n, p in model.named_parameters() if p.grad is None] == []
+    assert level.shape == (1, 32, 3, 4) and all(p.grad is not None for p in model.parameters())
 
 
 def test_tokens_that_are_no_grid_are_refused():
@@ -99,8 +88,7 @@ def test_tokens_that_are_no_grid_are_refused():
         block(torch.randn(1, 100, 32), 11, 9)
 
 
-@pytest.mark.parametrize('mode', ('training', 'evaluation', 'fused', 'plain'))
-@pytest.mark.parametrize('patch_size', (8, 16))
+@pytest.mark.parametrize('mode, patch_size', (('training', 16), ('evaluation', 8), ('fused', 16), ('plain', 8)))
 def test_an_empty_batch_gives_empty_maps(patch_size, mode):
     """And changes nothing; a detector may get one where all images of a process were filtered out."""
     model = randomise(build(patch_size)).train(mode == 'training')
@@ -137,17 +125,22 @@ def test_other_types(golden, dtype, tolerance, of_autocast):
     assert {level.dtype for level in levels} == {dtype}
 
 
-@pytest.mark.parametrize('dtype', (torch.float16, torch.bfloat16))
-def test_half_types_survive_long_rows_and_dead_channels(dtype):
-    """The length of 65,536 large tokens is beyond float16, and the eps of a channel of zeros is zero in it."""
+def test_rows_of_any_length():
+    """The length of 65,536 large tokens is beyond float16, and the eps of a channel of zeros is zero in it.
+
+    A short row is divided by its length too.
+    """
     attention = build(8, out_strides=None).blocks[0].attn
     with torch.no_grad():
         attention.qkv.weight.mul_(20)
         attention.qkv.weight[3] = attention.qkv.weight[40] = 0  # a query's and a key's channel
         x = torch.full((1, 65536, 32), 80.) + torch.randn(1, 65536, 32)
+        wanted = attention(x)
         assert torch.linalg.vector_norm(attention.qkv(x), dim=1).max() > torch.finfo(torch.float16).max
-        got = copy.deepcopy(attention).to(dtype)(x.to(dtype))
-        assert relative_error(got, attention(x)) < 2e-2
+        for dtype in (torch.float16, torch.bfloat16):
+            assert relative_error(copy.deepcopy(attention).to(dtype)(x.to(dtype)), wanted) < 2e-2
+        attention.qkv.weight[:64] *= 1e-15
+        assert relative_error(attention(x), wanted) < 1e-2
 
 
 def test_positions_are_the_papers_code():
@@ -178,27 +171,24 @@ def test_fresh_weights_follow_the_release():
 
 
 WRONG_ARCHS = (
-    ('small_12_p12', 'small_12_p12', 'small_12_p8'), ('huge_12_p8', 'huge_12_p8'), (7, '7'),
-    (dict(TINY, patch_size=12), '12', '(8, 16)'), (dict(TINY, num_heads=5), '32', '5'),
-    (dict(TINY, eta='1e-5'), 'eta', "'1e-5'"), (dict(TINY, eta=0), 'eta', '0'), (dict(TINY, depth=0), 'depth', '0'),
-    (dict(TINY, embed_dims=32.0), 'embed_dims', '32.0'), (dict(TINY, out_indices=(0, 4)), '0 to 3', '(0, 4)'),
-    (dict(TINY, width=3), 'width'), (dict(depth=4, num_heads=4), 'embed_dims'))
+    ('small_12_p12', 'small_12_p12', 'small_12_p8'), (7, '7'), (dict(TINY, patch_size=12), '12', '(8, 16)'),
+    (dict(TINY, num_heads=5), '32', '5'), (dict(TINY, eta='1e-5'), 'eta', "'1e-5'"), (dict(TINY, eta=0), 'eta', '0'),
+    (dict(TINY, depth=0), 'depth', '0'), (dict(TINY, embed_dims=32.0), 'embed_dims', '32.0'),
+    (dict(TINY, out_indices=(0, 4)), '0 to 3', '(0, 4)'), (dict(TINY, width=3), 'width'),
+    (dict(depth=4, num_heads=4), 'embed_dims'))
 WRONG_OPTIONS = (
     (dict(out_indices=(0, 1, 2, 4)), '0 to 3', '(0, 1, 2, 4)'), (dict(out_indices=(0, 1, 1, 2)), '(0, 1, 1, 2)'),
     (dict(out_indices=(2, 1, 0, 3)), 'ascending'), (dict(out_indices=()), '()'),
-    (dict(out_indices=(1, 3)), 'out_strides', '(4, 8, 16, 32)'),
-    (dict(out_strides=(4, 8, 16, 64)), '64', '(4, 8, 16, 32)'), (dict(out_strides=(8, 4, 16, 32)), 'ascending'),
-    (dict(drop_path_rate=1.), 'drop_path_rate', '1.0', '[0, 1)'), (dict(drop_path_rate=-0.1), '-0.1'),
-    (dict(drop_path_rate='0.1'), "'0.1'"), (dict(drop_path_rate=False), 'drop_path_rate', 'False'),
-    (dict(attn_drop_rate=1.), 'attn_drop_rate', '1.0', '[0, 1)'), (dict(in_channels=0), 'in_channels', '0'),
-    (dict(in_channels=True), 'in_channels', 'True'), (dict(in_channels=3.), 'in_channels', '3.0'),
-    (dict(frozen_stages=True), 'frozen_stages', 'True'), (dict(frozen_stages=5), 'frozen_stages', '5', '4'),
+    (dict(out_indices=(1, 3)), 'out_strides', '(4, 8, 16, 32)'), (dict(out_strides=(4, 8, 16, 64)), '64'),
+    (dict(out_strides=(8, 4, 16, 32)), 'ascending'), (dict(drop_path_rate=1.), 'drop_path_rate', '1.0', '[0, 1)'),
+    (dict(drop_path_rate='0.1'), "'0.1'"), (dict(drop_path_rate=False), 'False'),
+    (dict(attn_drop_rate=-0.1), 'attn_drop_rate', '-0.1'), (dict(in_channels=0), 'in_channels', '0'),
+    (dict(in_channels=True), 'True'), (dict(in_channels=3.), '3.0'), (dict(frozen_stages=5), 'frozen_stages', '5', '4'),
     (dict(frozen_stages=-2), '-2'), (dict(norm_cfg='BN'), "'BN'", 'type'),
-    (dict(norm_cfg=dict(type='BatchNrom')), 'BatchNrom', 'BN'),
-    (dict(norm_cfg=dict(type='LN')), "'LN'", '(B, C, H, W)'),
+    (dict(norm_cfg=dict(type='BatchNrom')), 'BatchNrom', 'BN'), (dict(norm_cfg=dict(type='LN')), '(B, C, H, W)'),
     (dict(norm_cfg=dict(type='GN', num_groups=3)), "'num_groups': 3", '4 channels'),
     (dict(norm_cfg=dict(type='BN', momentumm=1)), 'momentumm'), (dict(with_cp='False'), 'with_cp', "'False'"),
-    (dict(norm_eval=1), 'norm_eval', '1'))
+    (dict(norm_eval=1), 'norm_eval', '1'), (dict(channels_last=0), 'channels_last'))
 
 
 @pytest.mark.parametrize('make, value, words', [
@@ -220,8 +210,3 @@ def test_wrong_images(image, words):
     with pytest.raises(ValueError) as caught:
         build(16)(image)
     assert all(word in str(caught.value) for word in words), caught.value
-
-
-def test_options_are_keyword_only():
-    with pytest.raises(TypeError):
-        XCiT('nano_12_p16', 3)

@@ -1,32 +1,26 @@
 """The classifier against the authors' release, timm's and mmpretrain's, and in all the forms that it runs in."""
 import copy
-import re
 from importlib import import_module
 
 import pytest
 import torch
 import torch.nn.functional as F
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, DefaultScope
-from models.forms import assert_close, assert_gradients, assert_same
-from models.touches import Doubled, Marked, buffer_for_bias, hooks, method, of_class, replaced
+from models.forms import assert_gradients, assert_same
 from safetensors.torch import load_file
 from torch import nn
 from torch.fx import symbolic_trace
-from torch.nn.utils import prune
 
-from helpers.models import randomise, relative_error, save
+from helpers.models import build_golden_classifier, randomise, relative_error, save
 from helpers.paths import ROOT
-from xcit_dense import XCiT, XCiTClassifier, arch_names, attention_maps, get_arch, set_fast
+from xcit_dense import XCiT, XCiTClassifier, attention_maps, get_arch, set_fast
 from xcit_dense.errors import ConfigError
-from xcit_dense.models.class_attention import ClassAttention
 from xcit_dense.models.class_block import ClassAttentionBlock
 from xcit_dense.models.trunk import fuse_backbones
 from xcit_dense.weights import load_classifier
 
 TOLERANCE = 5e-6
 ARCH = dict(embed_dims=32, depth=2, num_heads=4)
-#: Patch size and tokens_norm of the golden files.
-GOLDEN = ((16, True), (8, False))
 
 
 def test_rates_by_layer_of_mmpretrain():
@@ -78,17 +72,13 @@ def build(patch_size=16, tokens_norm=True, num_classes=5, **options):
     return XCiTClassifier(arch, num_classes=num_classes, **dict(norm_cfg=dict(type='BN')) | options)
 
 
-@pytest.fixture(params=GOLDEN, ids=('p16', 'p8'))
+@pytest.fixture(params=((16, True), (8, False)), ids=('p16', 'p8'))
 def classifier(request):
     """The model of a golden file, and its tensors."""
     patch_size, tokens_norm = request.param
     name = f'xcit_classifier_dim32_depth2_heads4_p{patch_size}_tokensnorm{int(tokens_norm)}.safetensors'
     tensors = load_file(ROOT / 'tests/golden' / name)
-    model = build(patch_size, tokens_norm)
-    state = {name.removeprefix('state/'): value for name, value in tensors.items() if name.startswith('state/')}
-    missing, unknown = model.load_state_dict(state, strict=False)
-    assert all(name.endswith('num_batches_tracked') for name in missing) and not unknown
-    return model, tensors
+    return build_golden_classifier(patch_size, tokens_norm, tensors), tensors
 
 
 @pytest.mark.parametrize('is_fast', (True, False))
@@ -116,8 +106,7 @@ def test_evaluation_equals_the_release(classifier, is_fast):
         fused.train()
 
 
-@pytest.mark.parametrize('is_fast', (True, False))
-@pytest.mark.parametrize('with_cp', (True, False))
+@pytest.mark.parametrize('is_fast, with_cp', ((True, False), (True, True), (False, False)))
 def test_training_equals_the_release(classifier, is_fast, with_cp):
     """In float32 layer by layer, in float64 tensor by tensor."""
     model, tensors = classifier
@@ -164,63 +153,19 @@ def mmpretrain_model(name):
         return models.ImageClassifier(backbone=backbone, head=head)
 
 
-LARGE = ('tiny_24', 'small', 'medium', 'large')
-
-
-@pytest.mark.parametrize('name', [pytest.param(name, marks=pytest.mark.slow if name.startswith(LARGE) else ())
-                                  for name in arch_names()])
+@pytest.mark.parametrize('name', ('nano_12_p8', 'tiny_12_p16', pytest.param('small_24_p8', marks=pytest.mark.slow)))
 @pytest.mark.parametrize('make', (timm_model, mmpretrain_model))
-def test_every_size_computes_what_theirs_does(tmp_path, make, name):
-    # with weights of 0.1 over 768 channels the rounding of float32 alone grows to 6e-6
-    theirs = randomise(make(name), 0.05 if name.startswith('large_24') else 0.1).eval()
+def test_sizes_compute_what_theirs_do(tmp_path, make, name):
+    theirs = randomise(make(name)).eval()
     ours = XCiTClassifier(name, num_classes=7).eval()
     load_classifier(ours, save(tmp_path / 'theirs.pth', theirs.state_dict()))
-    x = torch.randn(2, 3, 64, 64)
+    x = torch.randn(2, 3, 64, 48)
     with torch.no_grad():
         got, wanted = ours(x), theirs(x)
         if make is timm_model:
             assert relative_error(ours.features(x), theirs.forward_features(x)[:, 0]) < TOLERANCE
     assert relative_error(got, wanted) < TOLERANCE
     assert relative_error(fuse_backbones(nn.Sequential(ours))(x), wanted) < 1e-5
-
-
-class OwnAttention(ClassAttention):
-    def forward(self, x):
-        return 2 * super().forward(x)
-
-
-TOUCHES = {
-    'a wrapper of Linear': lambda attn: replaced(attn, 'qkv', lambda layer: Doubled(layer)),
-    'pruning': lambda attn: prune.l1_unstructured(attn.qkv, 'weight', 0.7),
-    'hooks': lambda attn: hooks(attn.qkv),
-    'a method': lambda attn: method(attn.qkv),
-    'a method of the whole': lambda attn: method(attn),
-    'a subclass': of_class(OwnAttention),
-    'a hooked projection': lambda attn: hooks(attn.proj),
-    'a buffer for a bias': lambda attn: buffer_for_bias(attn.qkv),
-    'no bias': lambda attn: setattr(attn.qkv, 'bias', None),
-    'a weight of a subclass': lambda attn: setattr(
-        attn.qkv, 'weight', nn.Parameter(attn.qkv.weight.detach().as_subclass(Marked))),
-}
-
-
-@pytest.mark.parametrize('name', TOUCHES)
-@pytest.mark.parametrize('training', (True, False))
-def test_a_touch_takes_effect(name, training):
-    def touched(touch=TOUCHES[name]):
-        torch.manual_seed(5)
-        model = randomise(build(8)).train(training)
-        for block in model.cls_attn_blocks:
-            touch(block.attn)
-        return model
-
-    before, x = touched(lambda attn: None), torch.randn(2, 3, 48, 56)
-    found = []
-    for is_on in (True, False):
-        with set_fast(is_on):
-            found.append((touched()(x), touched().attention_maps(x)))
-    assert_close(*found, TOLERANCE)
-    assert relative_error(found[0][0], before(x)) > 5e-5
 
 
 def test_a_compiler_gets_one_graph_of_class_attention():
@@ -231,21 +176,6 @@ def test_a_compiler_gets_one_graph_of_class_attention():
     with torch.no_grad():
         for part in (x[:2, :50], x):
             assert relative_error(compiled(part), block(part)) < TOLERANCE
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('is_fast', (True, False))
-def test_compilers_and_exporters_get_one_graph_for_every_size(classifier, is_fast):
-    """And for every batch: they see 2 images, and run on 3 of another size."""
-    model, tensors = classifier
-    model.eval()
-    x, free = torch.randn(2, 3, 128, 160), torch.export.Dim.DYNAMIC
-    torch._dynamo.reset()
-    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend='eager')
-    with torch.no_grad(), set_fast(is_fast):
-        exported = torch.export.export(model, (x, ), dynamic_shapes=({0: free, 2: free, 3: free}, ))
-        for graph in (compiled, exported.module(check_guards=False)):
-            assert relative_error(graph(tensors['input']), tensors['eval/logits']) < TOLERANCE
 
 
 def test_traced_classifiers_bear_any_batch():
@@ -273,14 +203,11 @@ def test_any_size():
         assert out.shape == (1, 5) and out.isfinite().all()
 
 
-@pytest.mark.parametrize('options, words', (
-    (dict(num_classes=-1), 'num_classes must be an integer of at least 0, got -1'), (dict(num_classes=2.5), '2.5'),
-    (dict(drop_path_rate=1), 'drop_path_rate'), (dict(frozen_stages=3), 'frozen_stages'),
-    (dict(arch='small_12_p4'), 'small_12_p4'), (dict(norm_cfg=dict(type='Nope')), 'Nope'),
-    (dict(init_cfg=dict(type='Pretrained')), 'init_cfg')))
-def test_wrong_options_are_named(options, words):
-    with pytest.raises(ValueError, match=re.escape(words)):
-        XCiTClassifier(**{'arch': dict(ARCH), **options})
+def test_wrong_options_are_named():
+    for name, value in dict(num_classes=-1, drop_path_rate=1, frozen_stages=3, arch='small_12_p4',
+                            norm_cfg=dict(type='Nope'), init_cfg=dict(type='Pretrained')).items():
+        with pytest.raises(ValueError, match=name if name != 'arch' else value):
+            XCiTClassifier(**{'arch': ARCH, name: value})
 
 
 def test_frozen_stages_and_no_head():

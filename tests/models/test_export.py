@@ -9,8 +9,9 @@ from models.touches import Doubled, replaced
 from torch._dynamo.utils import counters
 
 from helpers.models import build, build_golden, loss_of, randomise, relative_error
-from xcit_dense import XCiT, XCiTClassifier, set_fast
+from xcit_dense import XCABlock, XCiT, XCiTClassifier, set_fast
 from xcit_dense.models import exported_form as exported
+from xcit_dense.models import trunk
 from xcit_dense.models.exported_form import to_exported_form
 
 SIZES = ((64, 64), (65, 97), (33, 130), (128, 160), (200, 111))
@@ -32,8 +33,7 @@ def test_export_with_dynamic_height_and_width(golden, fused):
 
 
 @pytest.mark.parametrize('is_fast, training', (
-    (True, False), (False, False), pytest.param(True, True, marks=pytest.mark.slow),
-    pytest.param(False, True, marks=pytest.mark.slow)))
+    (True, False), (False, False), pytest.param(True, True, marks=pytest.mark.slow)))
 def test_compilers_get_one_graph(is_fast, training):
     """For every size and either state of the switch; with the Gram form where it is cheaper and on."""
     torch._dynamo.reset()
@@ -53,12 +53,21 @@ def test_compilers_get_one_graph(is_fast, training):
     assert ('.mean(1)' in graphs[0].code) == is_fast
 
 
+def test_blocks_are_compiled_for_any_size(monkeypatch):
+    """With Inductor this needs a change of it."""
+    asked = []
+    monkeypatch.setattr(trunk, 'keep_sizes_dynamic', lambda: asked.append('sizes'))
+    monkeypatch.setattr(XCABlock, 'compile', lambda self, **options: asked.append(options))
+    build().compile_blocks(backend='eager')
+    build().compile_blocks()
+    assert asked == [dict(dynamic=True, backend='eager')] * 4 + ['sizes'] + [dict(dynamic=True)] * 4
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize('with_cp', (False, True))
-def test_compile_with_dynamic_height_and_width(with_cp):
+def test_compile_with_dynamic_height_and_width():
     torch._dynamo.reset()
     arch = dict(embed_dims=32, depth=1, num_heads=4, patch_size=16)
-    model = randomise(XCiT(arch, out_strides=(4, ), with_cp=with_cp)).train()
+    model = randomise(XCiT(arch, out_strides=(4, ), with_cp=True)).train()
     plain = copy.deepcopy(model)
     compiled = torch.compile(model, dynamic=True)
     for size in ((133, 77), (200, 222)):
@@ -71,10 +80,10 @@ def test_compile_with_dynamic_height_and_width(with_cp):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('kind, dtype, training, with_cp, whole', [
-    (kind, dtype, *mode, whole)
-    for kind in (XCiT, XCiTClassifier) for dtype in (torch.float32, torch.bfloat16, torch.float16)
-    for mode in ((True, False), (True, True), (False, False)) for whole in (False, True)])
+@pytest.mark.parametrize('kind, dtype, training, with_cp', (
+    (XCiT, torch.float32, True, False), (XCiT, torch.bfloat16, True, True),
+    (XCiTClassifier, torch.float16, True, False), (XCiTClassifier, torch.float32, False, False)))
+@pytest.mark.parametrize('whole', (False, True))
 def test_compiling_makes_one_graph_for_any_size(kind, dtype, training, with_cp, whole):
     """For all blocks, if they are compiled one by one."""
     torch._dynamo.reset()
@@ -95,26 +104,22 @@ def test_compiling_makes_one_graph_for_any_size(kind, dtype, training, with_cp, 
         assert counters['stats']['unique_graphs'] == 1 and not counters['graph_break']
 
 
-def program_of(model):
-    """What an exporter gets, of any batch and size."""
-    return torch.export.export(model, (torch.randn(2, 3, 96, 128), ), dynamic_shapes=(FREE, ))
-
-
 @pytest.mark.parametrize('patch_size, blocks, fused', (
-    (8, 4, True), (16, 4, True), (8, 1, False), pytest.param(8, 4, False, marks=pytest.mark.slow),
-    pytest.param(16, 4, False, marks=pytest.mark.slow)))
+    (8, 4, True), (16, 4, True), (8, 1, False), pytest.param(16, 4, False, marks=pytest.mark.slow)))
 def test_exported_form_has_the_levels_of_the_model(patch_size, blocks, fused):
     model = randomise(build(patch_size, **dict(out_indices=(0, ), out_strides=(4, )) if blocks == 1 else {})).eval()
     given = copy.deepcopy(model).fuse() if fused else model
     before = copy.deepcopy(given.state_dict())
     form = to_exported_form(given)
-    program = form if fused else program_of(form)  # from here on both are one
+    # what an exporter gets, of any batch and size
+    program = None if fused else torch.export.export(form, (torch.randn(2, 3, 96, 128), ), dynamic_shapes=(FREE, ))
     with torch.no_grad():
         for i, size in enumerate(SIZES):
             x = torch.randn(3 if i % 2 else 1, 3, *size)
             wanted = model(x)
             assert_close(form(x), wanted, EXACT)
-            assert_close(form(x) if fused else program.module(check_guards=False)(x), wanted, EXACT)
+            if program:
+                assert_close(program.module(check_guards=False)(x), wanted, EXACT)
     assert {n: v.tolist() for n, v in before.items()} == {n: v.tolist() for n, v in given.state_dict().items()}
     assert all(type(block) is not exported._Block for block in given.blocks)
     if not fused:  # what runtimes are fast at
@@ -136,29 +141,18 @@ def test_a_model_with_any_options_is_exported_in_evaluation(options):
 
 @pytest.mark.parametrize('name, touch', (
     ('blocks.1.local_mp', Doubled), ('fpn1.0', Doubled), ('fpn2', Doubled), ('blocks.0.local_mp', 'hook'),
-    ('fpn1.3', 'hook'), ('blocks.2.drop_path', 'hook')))
+    ('fpn1.3', 'hook'), ('blocks.2.drop_path', 'hook'), ('blocks.1', Doubled), ('blocks.0', 'forward')))
 def test_what_somebody_changed_stays_in_the_exported_form(name, touch):
     plain = randomise(build(16)).eval()
     model, x = copy.deepcopy(plain), torch.randn(1, 3, 70, 90)
     if touch == 'hook':
         model.get_submodule(name).register_forward_hook(lambda module, args, y: 3 * y)
+    elif touch == 'forward':
+        block = model.get_submodule(name)
+        block.forward = lambda *args, run=block.forward: 3 * run(*args)
     else:
         replaced(model, name, touch)
     with torch.no_grad():
         wanted = model(x)
         assert max(relative_error(a, b) for a, b in zip(wanted, plain(x), strict=True)) > 1e-3
         assert_close(to_exported_form(model)(x), wanted, EXACT)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('patch_size', (8, 16))
-def test_onnxruntime_gives_the_levels(patch_size, tmp_path):
-    onnxruntime = pytest.importorskip('onnxruntime')
-    model, file = randomise(build(patch_size)).eval(), str(tmp_path / 'model.onnx')
-    torch.onnx.export(to_exported_form(model), (torch.randn(2, 3, 96, 128), ), file, dynamo=True, external_data=False,
-                      dynamic_shapes=(FREE, ), input_names=['images'], verbose=False)
-    session = onnxruntime.InferenceSession(file, providers=['CPUExecutionProvider'])
-    for i, size in enumerate(SIZES):
-        x = torch.randn(3 if i % 2 else 1, 3, *size)
-        with torch.no_grad():
-            assert_close(map(torch.as_tensor, session.run(None, {'images': x.numpy()})), model(x), EXACT)

@@ -10,7 +10,7 @@ from torch import nn
 from helpers.models import build, randomise, relative_error
 from xcit_dense import set_fast
 from xcit_dense.models import fast
-from xcit_dense.models.fast import layers, mix, ops, residual, xca
+from xcit_dense.models.fast import layers, mix, ops, xca
 from xcit_dense.models.ffn import FFN
 from xcit_dense.models.lpi import LPI
 from xcit_dense.models.xca import XCA
@@ -39,26 +39,7 @@ def test_gram_form_is_the_token_form(common, dead, heads, bias):
         assert_close(gradients(got, weights, x), gradients(wanted, weights, x), 5e-6)
 
 
-@pytest.mark.parametrize('common', (0, 10))
-@pytest.mark.parametrize('cutting', CUTTINGS)
-def test_gram_residual_is_the_token_form_in_float32(cutting, common, monkeypatch):
-    """Behind the norm, from chunks whose means differ, to every gradient."""
-    cut_as(cutting, monkeypatch)
-    choose_form(monkeypatch, True)
-    branch = Branch(XCA, 32, 4)
-    x = torch.randn(3, 99, 32) + torch.linspace(-1, 1, 99).view(99, 1) + common * torch.randn(32)
-    keep, weights = torch.tensor([2., 0, 2]), torch.randn(3, 99, 32)
-    results = []
-    for run in (branch, branch.in_parts):
-        leaves = [x.clone().requires_grad_(), *branch.parameters()]
-        out = run(leaves[0], keep, None)
-        results.append([out, *gradients(out, weights, *leaves)])
-    names = ['out', 'x', *dict(branch.named_parameters())]
-    for name, got, wanted in zip(names, *results, strict=True):
-        assert relative_error(got, wanted) < 5e-6, name
-
-
-@pytest.mark.parametrize('common', (0, 1, 10, 100))
+@pytest.mark.parametrize('common', (0, 10, 100))
 @pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))
 @pytest.mark.parametrize('in_block', (False, True))
 def test_gram_form_under_autocast_is_as_exact_as_the_token_form(in_block, dtype, common, monkeypatch):
@@ -114,13 +95,12 @@ def test_form_is_chosen_by_cost(gradient, monkeypatch):
                 other = model(images)
             assert_close(chosen, other, 1e-12)
             assert not any(torch.equal(a, b) for a, b in zip(chosen, other, strict=True))
-        for count, wanted in ((tokens, False), (tokens + 1, True)):
-            assert xca.is_cheaper(torch.empty(2, count, 32)) == wanted
+    assert not xca.is_cheaper(torch.empty(2, tokens, 32)) and xca.is_cheaper(torch.empty(2, tokens + 1, 32))
 
 
 @pytest.mark.parametrize('ignoring', (64, 8), ids=lambda rows: f'{rows} of 64 queries and keys')
 @pytest.mark.parametrize('times', (1, 20, 50, 500, 5000))
-def test_queries_and_keys_that_ignore_where_tokens_vary_most(times, ignoring, monkeypatch):
+def test_queries_and_keys_that_ignore_where_tokens_vary_most(times, ignoring):
     """Where the Gram form would lose digits the token form runs; output and gradients, beside the token form's error.
 
     Tokens vary ``times`` as much in one direction as in the others.
@@ -148,14 +128,9 @@ def test_queries_and_keys_that_ignore_where_tokens_vary_most(times, ignoring, mo
     forms = []
     wanted = run(copy.deepcopy(block).double(), x.double(), False)
     token, ours = run(block, x, False), run(block, x, True)
-    monkeypatch.setattr(mix, 'cancels', lambda *args: torch.tensor(False))
-    unguarded = run(block, x, True)
-    errors = [[relative_error(value, exact) for value, exact in zip(of, wanted, strict=True)]
-              for of in (token, ours, unguarded)]
-    assert all(b < max(2 * a, 1e-5) for a, b, _ in zip(*errors, strict=True)), errors
-    assert forms == [False, False, times < 500, True]
-    if times == 5000:  # what the guard is for
-        assert errors[2][1] > 20 * errors[1][1]
+    errors = [[relative_error(value, exact) for value, exact in zip(of, wanted, strict=True)] for of in (token, ours)]
+    assert all(b < max(2 * a, 1e-5) for a, b in zip(*errors, strict=True)), errors
+    assert forms == [False, False, times < 500]
 
 
 @pytest.mark.parametrize('cutting', CUTTINGS)
@@ -215,73 +190,18 @@ def test_the_gradient_of_the_matrices_is_that_of_autograd(samples, bias):
     assert_close(found, wanted, 1e-9)
 
 
-@pytest.mark.parametrize('transposed', (False, True))
-def test_gradients_of_strided_convolutions(transposed, monkeypatch):
-    cut_as('chunks', monkeypatch, floats=9)
-    size, bias = (2, torch.randn(2).double().requires_grad_()) if transposed else (3, None)
-
-    def run(x, weight, bias=None):
-        return layers._Strided.apply(x, weight, bias, 0 if transposed else 1, transposed)
-
-    for grid in ((1, 1), (2, 5), *(((3, 2), ) if transposed else ((3, 7), (6, 3)))):
-        x = torch.randn(2, 3, *grid).double().requires_grad_()
-        weight = torch.randn(*((3, 2) if transposed else (2, 3)), size, size).double().requires_grad_()
-        assert torch.autograd.gradcheck(run, (x, weight, *([bias] if transposed else []))), grid
-        for frozen in (x, weight):  # the gradient of the other alone
-            frozen.requires_grad_(False)
-            assert torch.autograd.gradcheck(run, (x, weight, bias)), grid
-            frozen.requires_grad_(True)
-
-
-@pytest.mark.parametrize('transposed', (False, True))
-def test_strided_convolutions_have_a_gradient_of_our_own_where_it_gains(transposed):
+@pytest.mark.parametrize('kind, options', ((nn.Conv2d, dict(kernel_size=3, padding=1, bias=False)),
+                                           (nn.ConvTranspose2d, dict(kernel_size=2))))
+def test_strided_convolutions_have_a_gradient_of_our_own_where_it_gains(kind, options):
     """That is: for a weight that trains, of 16 input channels or more, in float32 or float64."""
-
-    def backward(channels=16, trains=True, dtype=torch.float32, autocast=False):
-        kind, options = (nn.ConvTranspose2d, dict(kernel_size=2)) if transposed else (
-            nn.Conv2d, dict(kernel_size=3, padding=1))
-        conv = kind(channels, 8, stride=2, bias=transposed, **options).to(dtype)
-        conv.weight.requires_grad_(trains)
-        x = torch.randn(1, channels, 6, 6, dtype=dtype).requires_grad_()
+    for channels, trains, dtype, autocast, is_own in (
+            (16, True, torch.float32, False, True), (16, True, torch.float64, False, True),
+            (15, True, torch.float32, False, False), (16, False, torch.float32, False, False),
+            (16, True, torch.bfloat16, False, False), (16, True, torch.float32, True, False)):
+        conv = kind(channels, 8, stride=2, **options).to(dtype).requires_grad_(trains)
+        x = torch.randn(1, channels, 6, 5, dtype=dtype).requires_grad_()
         with torch.autocast('cpu', torch.bfloat16, autocast):
-            out = layers.strided(x, conv)
-        assert torch.allclose(out.float(), conv(x).float(), atol=0.03 if autocast else 1e-6)
-        return out.grad_fn.name()
-
-    own = '_StridedBackward'
-    assert backward() == backward(dtype=torch.float64) == own
-    assert own not in (backward(channels=15), backward(trains=False), backward(dtype=torch.bfloat16),
-                       backward(autocast=True))
-
-
-@pytest.mark.parametrize(('floats', 'tokens', 'keep', 'wanted'), (
-    (40, 5, None, [((0, 2), (0, 5)), ((2, 4), (0, 5)), ((4, 6), (0, 5))]),  # two of 20 floats
-    (39, 5, None, [((b, b + 1), (0, 5)) for b in range(6)]),
-    (1000, 5, (1, 0, 1, 1, 0, 1), [((0, 1), (0, 5)), ((2, 4), (0, 5)), ((5, 6), (0, 5))]),
-    (40, 12, (0, 1, 0, 0, 0, 0), [((1, 2), (0, 6)), ((1, 2), (6, 12))]),
-    (40, 5, (0, ) * 6, [])))
-def test_small_samples_share_a_chunk(floats, tokens, keep, wanted, monkeypatch):
-    monkeypatch.setattr(ops, 'CHUNK_FLOATS', floats)
-    keep = None if keep is None else torch.tensor(keep, dtype=torch.float32)
-    x = torch.empty(6, tokens, 4)
-    assert [((b.start, b.stop), (n.start, n.stop)) for b, n in residual.chunks(x, keep, 'tokens')] == wanted
-    samples = sorted({part for part, _ in wanted})  # whole, however many tokens they have
-    assert [((b.start, b.stop), n) for b, n in residual.chunks(x, keep, 'samples')] == [
-        (part, slice(0, tokens)) for part in samples]
-    assert residual.chunks(x, keep, 'batch') == [None]
-
-
-@pytest.mark.parametrize('dtype', (torch.float32, torch.float64))
-@pytest.mark.parametrize('per_sample', (False, True))
-@pytest.mark.parametrize('batch', (1, 3))
-def test_linear_is_a_linear_layer(batch, per_sample, dtype):
-    x = torch.randn(batch, 7, 5, dtype=dtype).requires_grad_()
-    weight, bias = (torch.randn(*([batch] if per_sample else []), *shape, dtype=dtype) for shape in ((4, 5), (4, )))
-    wanted = torch.einsum('bni,boi->bno', x, weight.expand(batch, 4, 5))
-    grad = torch.randn(batch, 7, 4, dtype=dtype)
-    assert relative_error(ops.linear(x, weight), wanted) < 1e-6
-    assert relative_error(ops.linear(x, weight, bias), wanted + bias.expand(batch, 4).unsqueeze(1)) < 1e-6
-    assert relative_error(ops.linear_backward(grad, weight), gradients(wanted, grad, x)[0]) < 1e-6
+            assert (layers.strided(x, conv).grad_fn.name() == '_StridedBackward') == is_own
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason='torch without oneDNN')

@@ -29,13 +29,11 @@ def test_fused_equals_unfused_to_the_border(monkeypatch, patch_size, norm_cfg, f
     assert_close(fused(x), model(x), EXACT)  # with gradients enabled, as for CAMs
 
 
-@pytest.mark.parametrize('patch_size', (8, 16))
-def test_fusing_a_model_with_the_options_of_training(patch_size):
+def test_fusing_a_model_with_the_options_of_training():
     """From training mode, with everything that a recipe sets; in inference none of it matters."""
     options = dict(drop_path_rate=0.5, attn_drop_rate=0.5, frozen_stages=1, norm_eval=True, with_cp=True,
                    norm_cfg=dict(type='SyncBN'))
-    model = randomise(build(patch_size, **options)).train()
-    plain = build(patch_size).eval()
+    model, plain = randomise(build(**options)).train(), build().eval()
     plain.load_state_dict(model.state_dict())
     x = torch.randn(2, 3, 70, 90)
     got = model.fuse()(x)
@@ -60,14 +58,9 @@ def test_fusing_takes_the_batch_norms_of_stem_and_pyramid_away():
 
 
 def test_a_fused_model_does_not_train():
-    model = build(16).fuse()
+    model = fuse_backbones(nn.ModuleDict(dict(backbone=build(16), head=nn.Linear(2, 2))))['backbone']
     assert not any(module.training for module in model.modules() if type(module) is not nn.Identity)
     assert not any(p.requires_grad for p in model.parameters())  # also of what nothing was folded into
     model.eval()
     with pytest.raises(ValueError, match='fused'):
         model.train()
-
-
-def test_backbones_inside_detectors_are_found():
-    model = nn.ModuleDict(dict(backbone=build(16), head=nn.Linear(2, 2)))
-    assert fuse_backbones(model).backbone.is_fused

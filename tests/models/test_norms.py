@@ -13,6 +13,7 @@ from helpers.models import TINY, build, loss_of, randomise, relative_error
 from xcit_dense import XCiT, set_fast
 from xcit_dense.models.fast import norms
 from xcit_dense.models.lpi import LPI
+from xcit_dense.models.norms import make_norm_factory
 
 TOLERANCE = 5e-6
 #: The parts with parameters of a model of each patch size, without its blocks.
@@ -20,24 +21,20 @@ PYRAMID = {8: {'fpn1'}, 16: {'fpn1', 'fpn2'}}
 BLOCKS = [f'blocks.{i}' for i in range(TINY['depth'])]
 
 
-@pytest.mark.parametrize('kind, norm_cfg', (
-    (nn.BatchNorm2d, dict(type='BN')), (nn.SyncBatchNorm, dict(type='SyncBN')),
-    (nn.GroupNorm, dict(type='GN', num_groups=2)), (OwnBatchNorm, dict(type='Own'))))
-@pytest.mark.parametrize('patch_size', (8, 16))
+@pytest.mark.parametrize('kind, norm_cfg, patch_size', (
+    (nn.BatchNorm2d, dict(type='BN'), 16), (nn.SyncBatchNorm, None, 8),
+    (nn.GroupNorm, dict(type='GN', num_groups=2), 16), (OwnBatchNorm, dict(type='Own'), 8)))
 def test_norm_cfg_reaches_every_batch_norm(patch_size, kind, norm_cfg, monkeypatch):
     """Also with a norm that a user registered."""
     monkeypatch.setitem(MODELS.module_dict, 'Own', OwnBatchNorm)
-    model, x = build(patch_size, norm_cfg=norm_cfg), torch.randn(2, 3, 64, 64)
+    options = dict(norm_cfg=norm_cfg) if norm_cfg else {}  # the default is synchronised
+    model, x = XCiT(dict(TINY, patch_size=patch_size), **options), torch.randn(2, 3, 64, 64)
     every = [type(m) for m in model.modules() if isinstance(m, (_BatchNorm, nn.GroupNorm))]
     stem, pyramid = (3, 0) if patch_size == 8 else (4, 1)
     assert every == [kind] * (stem + TINY['depth'] + pyramid)
     found = model(x)
     with set_fast(False):
         assert_close(found, model(x), TOLERANCE)
-
-
-def test_the_default_is_a_synchronised_batch_norm():
-    assert isinstance(XCiT(dict(TINY, patch_size=16)).blocks[0].local_mp.bn, nn.SyncBatchNorm)
 
 
 def part_of(name):
@@ -51,16 +48,16 @@ def learning_parts(frozen_stages, pyramid):
     return {*blocks, *pyramid, *(('patch_embed', 'pos_embeder') if frozen_stages < 0 else ())}
 
 
-@pytest.mark.parametrize('norm_cfg', (dict(type='BN'), dict(type='SyncBN')), ids=lambda cfg: cfg['type'])
-@pytest.mark.parametrize('patch_size, with_cp, half', ((8, False, False), (8, True, True), (16, True, False),
-                                                       (16, False, True)))
+@pytest.mark.parametrize('patch_size, with_cp, half, norm', (
+    (8, False, False, 'SyncBN'), (8, True, True, 'BN'), (16, True, False, 'SyncBN'), (16, False, True, 'BN')))
 @pytest.mark.parametrize('frozen_stages, norm_eval, levels', (
     (-1, False, True), (-1, True, False), (0, True, True), (0, False, False), (1, False, False), (2, False, True),
     (2, True, True), (3, True, False), (4, False, True), (4, True, False)))
-def test_frozen_stages_and_norm_eval_in_pairs(frozen_stages, norm_eval, levels, patch_size, with_cp, half, norm_cfg):
+def test_frozen_stages_and_norm_eval_in_pairs(frozen_stages, norm_eval, levels, patch_size, with_cp, half, norm):
     """With either batch norm, checkpointing, autocast and stochastic depth: modes, gradients, and each count."""
     model = randomise(build(patch_size, frozen_stages=frozen_stages, norm_eval=norm_eval, with_cp=with_cp,
-                            norm_cfg=norm_cfg, drop_path_rate=0.3, **{} if levels else dict(out_strides=None)))
+                            norm_cfg=dict(type=norm), drop_path_rate=0.3,
+                            **{} if levels else dict(out_strides=None)))
     pyramid = PYRAMID[patch_size] if levels else set()
     every, learning = (learning_parts(stages, pyramid) for stages in (-1, frozen_stages))
     assert every == {part_of(name) for name, _ in model.named_parameters()}
@@ -135,29 +132,13 @@ def test_batch_norms_whose_attributes_were_changed(monkeypatch):
 
 @pytest.mark.parametrize('batch', (1, 2))
 def test_instance_norm_has_right_gradients(batch):
-    """Against one in ordinary operations; torch's own errs for a batch of one with a channels-last gradient."""
-
-    class Plain(nn.Module):
-
-        def __init__(self, norm):
-            super().__init__()
-            self.weight, self.bias, self.eps = norm.weight, norm.bias, norm.eps
-
-        def forward(self, x):
-            variance, mean = torch.var_mean(x, (2, 3), correction=0, keepdim=True)
-            return (x - mean) / (variance + self.eps).sqrt() * self.weight.view(-1, 1, 1) + self.bias.view(-1, 1, 1)
-
-    model = randomise(build(16, norm_cfg=dict(type='IN', affine=True))).double().train()
-    other = copy.deepcopy(model)
-    for name, norm in list(other.named_modules()):
-        if isinstance(norm, nn.InstanceNorm2d):
-            owner, _, last = name.rpartition('.')
-            setattr(other.get_submodule(owner), last, Plain(norm))
-    x = torch.randn(batch, 3, 100, 120).double()
-    for each in (model, other):
-        loss_of(each(x)).backward()
-    for (name, a), b in zip(model.named_parameters(), other.parameters(), strict=True):
-        assert (a.grad - b.grad).norm() < 1e-9 * b.grad.norm().clamp_min(1), name
+    """Torch's own errs for a batch of one with a channels-last gradient."""
+    norm = randomise(make_norm_factory(dict(type='IN', affine=True))(6)).double()
+    x = torch.randn(batch, 6, 5, 7).double().requires_grad_()
+    variance, mean = torch.var_mean(x, (2, 3), correction=0, keepdim=True)
+    wanted = (x - mean) / (variance + norm.eps).sqrt() * norm.weight.view(-1, 1, 1) + norm.bias.view(-1, 1, 1)
+    grad = torch.randn(batch, 5, 7, 6).double().permute(0, 3, 1, 2)
+    assert_close(*(torch.autograd.grad(out, (x, *norm.parameters()), grad) for out in (norm(x), wanted)), 1e-9)
 
 
 @pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))

@@ -49,32 +49,28 @@ def test_switch_by_call_and_by_block():
     with pytest.raises(RuntimeError, match='the body'), set_fast(False):
         raise RuntimeError('the body')
     assert is_fast(model)
+    off = set_fast(False)
     try:
-        off = set_fast(False)
         assert not is_fast(model)
     finally:
         set_fast(True)
     for _ in range(2):  # it can be used again
-        assert is_fast(model)
         with off as same:
-            assert same is off
-            assert not is_fast(model)
-    assert is_fast(model)
+            assert same is off and not is_fast(model)
+        assert is_fast(model)
     with pytest.raises(ValueError, match="'off'"):
         set_fast('off')
 
 
-@pytest.mark.parametrize('value, wanted', (
-    ('0', False), ('1', True), ('', True), ('off', None)))
-def test_switch_by_environment(value, wanted, monkeypatch):
-    monkeypatch.setenv('XCIT_DENSE_FAST', value)
+def test_switch_by_environment(monkeypatch):
     module = module_from_spec(find_spec('xcit_dense.models.fast.conditions'))  # as when it is first imported
-    if wanted is None:
-        with pytest.raises(SetupError, match="XCIT_DENSE_FAST.*'off'"):
-            module.__spec__.loader.exec_module(module)
-    else:
+    for value, wanted in (('0', False), ('1', True), ('', True)):
+        monkeypatch.setenv('XCIT_DENSE_FAST', value)
         module.__spec__.loader.exec_module(module)
         assert module.is_on() is wanted
+    monkeypatch.setenv('XCIT_DENSE_FAST', 'off')
+    with pytest.raises(SetupError, match="XCIT_DENSE_FAST.*'off'"):
+        module.__spec__.loader.exec_module(module)
 
 
 @pytest.mark.parametrize('size', SIZES)
@@ -147,8 +143,8 @@ def test_feature_extraction_of_torchvision(norm):
         extractor.train()(x)['blocks.1.attn.qkv'].sum().backward()
 
 
-@pytest.mark.parametrize('size', SIZES)
-@pytest.mark.parametrize('kind', ('forward_hook', 'forward_pre_hook', 'full_backward_hook', 'full_backward_pre_hook'))
+@pytest.mark.parametrize('kind, size', zip(
+    ('forward_hook', 'forward_pre_hook', 'full_backward_hook', 'full_backward_pre_hook'), SIZES * 2, strict=True))
 def test_hooks_on_every_inner_layer_fire(kind, size):
     """Once per call, on each layer alone and on all together; when they are removed, the fast path is back."""
     model, x = make().train(), images(size=size)
@@ -167,16 +163,12 @@ def test_hooks_on_every_inner_layer_fire(kind, size):
     assert is_fast(model)
 
 
-@pytest.mark.parametrize('register', (nn.modules.module.register_module_forward_hook,
-                                      nn.modules.module.register_module_forward_pre_hook))
-@pytest.mark.parametrize('traced', (False, True))
+@pytest.mark.parametrize('register, traced', ((nn.modules.module.register_module_forward_hook, False),
+                                              (nn.modules.module.register_module_forward_pre_hook, True)))
 def test_hooks_on_all_modules_fire(register, traced):
     model, x, seen = make().eval(), images(), set()
-    handle = register(lambda module, *_: seen.add(module) or None)
-    try:
+    with register(lambda module, *_: seen.add(module) or None):
         torch.jit.trace(model, x, check_trace=False) if traced else model(x)
-    finally:
-        handle.remove()
     assert set(modules_of(model).values()) <= seen
 
 

@@ -5,7 +5,6 @@ which calls every layer, and with the model before.
 """
 import copy
 import functools
-from time import perf_counter
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 
 from helpers.models import randomise, relative_error
-from xcit_dense import XCABlock, XCiT, set_fast
+from xcit_dense import XCABlock, set_fast
 from xcit_dense.models import fast
 from xcit_dense.models.drop_path import DropPath
 from xcit_dense.models.fast import conditions
@@ -78,8 +77,9 @@ def test_a_touch_takes_effect(name, training):
                         assert_close(fused(x), wanted, 1e-5, f'fused, {is_on}')
 
 
-@pytest.mark.parametrize('make_norm', (nn.utils.weight_norm, parametrizations.weight_norm))
-def test_norms_of_weights_train_after_loading(make_norm):
+@pytest.mark.parametrize('make_norm, size', ((nn.utils.weight_norm, SIZES[0]),
+                                             (parametrizations.weight_norm, SIZES[1])))
+def test_norms_of_weights_train_after_loading(make_norm, size):
     """`load_state_dict` leaves the old weight in the layer until it is called."""
 
     def touch(model):
@@ -87,15 +87,14 @@ def test_norms_of_weights_train_after_loading(make_norm):
             for layer in (block.mlp.fc1, block.attn.proj, block.local_mp.conv1):
                 make_norm(layer)
 
-    state = randomise(touched(touch)).state_dict()
-    for size in SIZES:
-        models, x = [touched(touch) for _ in range(2)], torch.randn(2, 3, *size)
-        for model in models:
-            model.load_state_dict(state)
-        for _ in range(2):
-            assert_same_steps(*models, x)
-            for model in models:
-                torch.optim.SGD(model.parameters(), 1e-4).step()
+    state, models = randomise(touched(touch)).state_dict(), [touched(touch), touched(touch)]
+    x = torch.randn(2, 3, *size)
+    for model in models:
+        model.load_state_dict(state)
+    assert_same_steps(*models, x)
+    for model in models:
+        torch.optim.SGD(model.parameters(), 1e-4).step()
+    assert_same_steps(*models, x)
 
 
 @pytest.mark.parametrize('name', ('attn.qkv', 'attn.proj', 'local_mp.conv1', 'local_mp.conv2', 'mlp.fc1', 'mlp.fc2'))
@@ -147,9 +146,8 @@ def test_convolutions_that_fast_forms_know(accepts, kind, own, others):
     class Own(kind):
         pass
 
-    assert accepts(layer(kind)) and accepts(layer(kind, bias=False))
+    assert accepts(layer(kind)) and accepts(layer(kind, bias=False)) and not accepts(layer(Own))
     assert not any(accepts(layer(kind, **{name: value})) for name, value in others.items())
-    assert not accepts(layer(Own)) and not accepts(nn.Identity())
 
 
 def test_pruning_made_permanent_is_fast_again():
@@ -183,26 +181,3 @@ def test_mixed_types_are_what_torch_makes_of_them():
     model = touched(lambda model: model.blocks[0].mlp.fc1.double(), False)
     with pytest.raises(RuntimeError, match='[Dd]ouble|dtype'):
         model(torch.randn(1, 3, *SIZES[1]))
-
-
-@pytest.mark.slow
-def test_looking_costs_less_than_a_hundredth_of_a_block(monkeypatch):
-    """Small 12 patch 16 at 224 pixels, in inference: the time of a block against that of checking it."""
-    from xcit_dense.models.fast import branches
-    block = XCiT('small_12_p16', norm_cfg=dict(type='BN')).eval().blocks[0]
-    x = torch.randn(1, 196, 384)
-
-    def seconds(call, count):
-        start = perf_counter()
-        for _ in range(count):
-            call()
-        return (perf_counter() - start) / count
-
-    with torch.inference_mode():
-        whole = min(seconds(lambda: block(x, 14, 14), 5) for _ in range(20))  # other work on the machine only adds
-        monkeypatch.setattr(branches, 'residual', lambda *args: None)
-        monkeypatch.setattr(branches.xca, 'is_cheaper', lambda x: True)
-        looking = min(seconds(lambda: (
-            fast.attend(block, x), fast.mix_neighbours(block, x, 14, 14), fast.feed_forward(block, x)), 50)
-            for _ in range(20))
-    assert looking < 0.01 * whole

@@ -1,10 +1,9 @@
 """Changes that users make to a model: wrapping, replacing, pruning, parametrising, hooking layers."""
 import torch
 from torch import nn
-from torch.nn.utils import parametrizations, parametrize, prune
+from torch.nn.utils import parametrizations, prune
 
 from helpers.models import build, randomise
-from xcit_dense import XCABlock
 from xcit_dense.models.stem import ConvPatchEmbed
 
 #: Grids of patch 8 below and above the threshold of the Gram form, 1.5 to 1.7 times 32 channels.
@@ -73,15 +72,6 @@ class OwnBatchNorm(nn.BatchNorm2d):
         return super().forward(x) + 0.5
 
 
-class OwnBlock(XCABlock):
-    """A user's block with its own forward: the FFN first."""
-
-    def forward(self, x, height, width):
-        x = x + self.gamma2 * self.mlp(self.norm2(x))
-        x = x + self.gamma1 * self.attn(self.norm1(x))
-        return x + self.gamma3 * self.local_mp(self.norm3(x), height, width)
-
-
 class OwnStem(ConvPatchEmbed):
     """Reads its own norm."""
 
@@ -103,14 +93,6 @@ def circular(conv):
         nn.functional.pad(x, (1, 1, 1, 1), mode='circular'), weight, bias, groups=conv.groups)
 
 
-def dilated(conv):
-    conv.dilation = conv.padding = (2, 2)
-
-
-def half(block, args):
-    block.gamma2.data.fill_(0.5)
-
-
 def functions(block):
     del block.drop_path, block.norm2
     block.drop_path, block.norm2 = torch.abs, torch.tanh
@@ -120,20 +102,8 @@ def attention_alone(block):
     block.forward = lambda x, height, width: x + block.norm1(block.gamma1 * block.attn(x))
 
 
-def quantisation_aware(layer):
-    from torch.ao.nn.qat import Linear
-    layer.qconfig = torch.ao.quantization.get_default_qat_qconfig('x86')
-    return Linear.from_float(layer)
-
-
 def method(layer):
     layer.forward = lambda x, run=layer.forward: 1.5 * run(x)
-
-
-def hooks(layer):
-    """Hooks before and after a layer. They are not linear, so they cannot be merged into a weight."""
-    layer.register_forward_pre_hook(lambda _, args: (args[0].clamp(-0.5, 0.5), *args[1:]))
-    layer.register_forward_hook(lambda _, args, out: out.tanh())
 
 
 LAYERS = ('norm1', 'attn', 'attn.qkv', 'attn.proj', 'norm3', 'local_mp', 'local_mp.conv1', 'local_mp.act',
@@ -142,44 +112,29 @@ LAYERS = ('norm1', 'attn', 'attn.qkv', 'attn.proj', 'norm3', 'local_mp', 'local_
 TOUCHES = {
     'LoRA of peft': lora_of_peft,
     'pruning': on_layer('mlp.fc1', lambda layer: prune.l1_unstructured(layer, 'weight', 0.7)),
-    'pruning of a convolution': on_layer('local_mp.conv2', lambda layer: prune.l1_unstructured(layer, 'weight', 0.7)),
     'parametrised spectral norm': on_layer('attn.qkv', parametrizations.spectral_norm),
-    'hooked spectral norm': on_layer('mlp.fc2', nn.utils.spectral_norm),
     'another activation': in_place_of('mlp.act', lambda _: nn.ReLU()),
     'approximate GELU': on_layer('mlp.act', lambda act: setattr(act, 'approximate', 'tanh')),
-    'a dilated convolution': on_layer('local_mp.conv1', dilated),
-    'a convolution that pads by reflection': on_layer(
-        'local_mp.conv1', lambda conv: setattr(conv, 'padding_mode', 'reflect')),
     'a convolution that pads around the map': on_layer('local_mp.conv2', circular),
     'a buffer for a bias': on_layer('mlp.fc1', buffer_for_bias),
     'a weight of a subclass': on_layer(
         'mlp.fc2', lambda layer: setattr(layer, 'weight', nn.Parameter(layer.weight.detach().as_subclass(Marked)))),
     'pruning of LayerScale': on_layer('', lambda block: prune.l1_unstructured(block, 'gamma1', 0.5)),
-    'weight norm of LayerScale': on_layer('', lambda block: parametrize.register_parametrization(
-        block, 'gamma3', Doubled(nn.Identity()))),
-    'a convolution in a sequence': in_place_of('local_mp.conv2', lambda conv: nn.Sequential(conv, nn.Tanh())),
     'a subclass of Linear': on_layer('attn.proj', of_class(OwnLinear)),
     'a method in its place': on_layer('mlp.fc1', method),
     'another norm': in_place_of('norm2', lambda _: nn.RMSNorm(32)),
-    'a quantisation-aware layer': in_place_of('mlp.fc1', quantisation_aware),
     'one temperature': on_layer(
         'attn', lambda attn: setattr(attn, 'temperature', nn.Parameter(torch.full((1, 1, 1), 2.)))),
     'LayerScale of one number': on_layer('', lambda block: setattr(block, 'gamma2', nn.Parameter(torch.tensor(0.3)))),
-    'LayerScale set by a hook before the block': on_layer('', lambda block: block.register_forward_pre_hook(half)),
     'functions for stochastic depth and a norm': on_layer('', functions),
     'a forward put into a block': on_layer('', attention_alone),
-    'a subclass of the block': on_layer('', of_class(OwnBlock)),
     'a subclass of the batch norm': on_layer('local_mp.bn', of_class(OwnBatchNorm)),
     'a subclass of the stem': lambda model: of_class(OwnStem)(model.patch_embed),
-    'a convolution for the stem': lambda model: replaced(model, 'patch_embed', lambda _: nn.Conv2d(3, 32, 8, 8)),
-    'a norm in the stem': lambda model: replaced(
-        model, 'patch_embed.proj.0.1', lambda norm: nn.Sequential(norm, nn.Tanh())),
     'a subclass of the batch norm in the stem': lambda model: of_class(OwnBatchNorm)(model.patch_embed.proj[0][1]),
     'another activation in the stem': lambda model: replaced(model, 'patch_embed.proj.1', lambda _: nn.ReLU()),
     'another projection of positions': lambda model: replaced(model, 'pos_embeder.token_projection', Doubled),
     'another level': lambda model: replaced(model, 'fpn1.0', Doubled),
 } | {f'a wrapper of {name}': in_place_of(name, Doubled) for name in LAYERS if name != 'drop_path'}
-TOUCHES |= {f'hooks of {name}': on_layer(name, hooks) for name in ('attn', 'local_mp', 'mlp', 'norm1')}
 
 
 def touched(touch=lambda model: None, training=True, **options):
