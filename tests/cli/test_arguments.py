@@ -1,4 +1,5 @@
 """What each tool reads from its command line: alone, with every option, and what it does not take."""
+import re
 
 import pytest
 from docs.documented import parse
@@ -70,6 +71,10 @@ OPTIONS = dict(
                 auto_scale_lr=True, cfg_options=['c=3'], val_loss=True, log=['tensorboard', 'mlflow'],
                 seed=3, device='cuda:1', no_fit=True, patience=2, save_teacher=True)))
 
+#: What the usage line has between the name of the program and ``[options]``.
+USAGE = dict(train=' CONFIG', convert_checkpoint=' IN [OUT]', benchmark='',
+             predict=' (WORK_DIR | CONFIG CHECKPOINT) IMAGES --out DIR')
+
 
 def read(line):
     """Return what a tool reads from a command line, which begins with its name."""
@@ -85,22 +90,24 @@ def rejected(line, capsys):
     return capsys.readouterr().err
 
 
-def test_every_tool_is_here():
-    assert set(LEAST) == set(tool_names()) and set(OPTIONS) == {*LEAST} - {'convert_checkpoint'}
-
-
 def set_in(found):
     return {key: value for key, value in found.items() if value not in (None, False, [], ())}
 
 
-@pytest.mark.parametrize('name', LEAST)
-def test_defaults_and_every_option(name):
+@pytest.mark.parametrize('name', tool_names())
+def test_defaults_and_every_option(name, capsys):
+    """The usage is one line with the arguments first."""
     (least, defaults), (options, wanted) = LEAST[name], OPTIONS.get(name, ('', {}))
     found = read(f'{name} {least}')
     assert set_in(found) == defaults
     assert set_in(read(f'{name} {least} {options}')) == set_in({**defaults, **wanted})
     others = {'runtime', 'linear', 'iterations', 'minutes'} if options else {'out', 'to', 'which', 'overwrite'}
     assert {*found} - {*defaults, *wanted} <= others  # they exclude one of these options
+    if name in USAGE:
+        with pytest.raises(SystemExit):
+            read(f'{name} --help')
+        first, second = capsys.readouterr().out.splitlines()[:2]
+        assert re.fullmatch(rf'usage: \S+{re.escape(USAGE[name])} \[options\]', first) and not second
 
 
 def test_values_that_options_may_have():
@@ -167,19 +174,9 @@ def test_an_exported_file_needs_no_config(words):
 
 @pytest.mark.parametrize('args, words', (
     ('c m.onnx i', 'm.onnx is an exported file, which needs no CONFIG'), ('m.onnx', 'IMAGES'),
-    ('m.onnx i --dtype bfloat16', 'only for checkpoints'),
+    *((f'm.onnx i --{option}', f'--{option.split()[0]} is only for checkpoints') for option in (
+        'dtype bfloat16', 'image-size 64', 'device cpu', 'cfg-options a=1')),
     ('m.onnx i --runtime x', 'openvino'), ('m.onnx i --runtim', '--runtim'),
     ('c w i --runtime openvino', 'exported file')))
 def test_what_goes_with_an_exported_file(args, words, capsys):
     assert words in rejected(f'predict {args} --out o', capsys)
-
-
-@pytest.mark.parametrize('tool, usage', (
-    ('train', 'CONFIG [options]'), ('convert_checkpoint', 'IN [OUT] [options]'), ('benchmark', '[options]'),
-    ('predict', '(WORK_DIR | CONFIG CHECKPOINT) IMAGES --out DIR [options]')))
-def test_usage_is_one_line_with_the_arguments_first(tool, usage, capsys):
-    with pytest.raises(SystemExit):
-        read(f'{tool} --help')
-    first, second = capsys.readouterr().out.splitlines()[:2]
-    assert first.startswith('usage: ') and first.endswith(f' {usage}') and not second
-    assert first.count(' ') == 2 + usage.count(' ')  # the name of the program, and nothing else before the arguments

@@ -34,10 +34,7 @@ def written(folder):
 ALL = {'a.png', 'a.npz', 'deep/b.png', 'deep/b.npz', RECORD}
 
 
-def test_a_picture_and_arrays_for_each_image(file, images, tmp_path):
-    done = run_tool('attention.py', file, images, '--out', tmp_path / 'out')
-    assert '2 pictures' in done.stdout and written(tmp_path / 'out') == ALL
-    assert np.load(tmp_path / 'out/deep/b.npz')['attention'].shape == (2, 4, 5, 3)
+def test_blocks_and_size_can_be_chosen(file, images, tmp_path):
     run_tool('attention.py', file, images / 'a.jpg', '--out', tmp_path / 'one', '--show', 'components', '--block', 2,
              '--size', 32)
     arrays = np.load(tmp_path / 'one/a.npz')
@@ -45,6 +42,9 @@ def test_a_picture_and_arrays_for_each_image(file, images, tmp_path):
 
 
 def test_it_goes_on_past_broken_images_and_names_them(file, images, tmp_path):
+    done = run_tool('attention.py', file, images, '--out', tmp_path / 'out')
+    assert '2 pictures' in done.stdout and written(tmp_path / 'out') == ALL
+    assert np.load(tmp_path / 'out/deep/b.npz')['attention'].shape == (2, 4, 5, 3)
     (images / '0.jpg').write_bytes(b'no image')
     (images / 'link.jpg').symlink_to('nowhere')
     done = run_tool('attention.py', file, images, '--out', tmp_path / 'out', check=False)
@@ -58,8 +58,7 @@ def test_it_goes_on_past_broken_images_and_names_them(file, images, tmp_path):
 @pytest.mark.parametrize('arguments, words', (
     ('absent.pth images', 'no file'), ('small_12_p8_dinn images', 'did you mean small_12_p8_dino'),
     ('FILE absent', 'no image or folder'), ('FILE empty', 'no image in'), ('FILE images --block 3', '1 to 2'),
-    ('FILE images --show levels', 'no levels'), ('FILE images --config absent', 'absent'),
-    ('images/a.jpg images', 'a.jpg'), ('FILE images --out images', 'another folder'),
+    ('FILE images --config absent', 'absent'), ('images/a.jpg images', 'a.jpg'), ('FILE images --out images', 'another folder'),
     ('FILE twice', 'differ only in their suffix')))
 def test_mistakes(arguments, words, file, images, tmp_path):
     (tmp_path / 'empty').mkdir()

@@ -16,6 +16,13 @@ def tree(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob('*') if path.is_file()}
 
 
+def filled(text, **paths):
+    """The words of a command with paths in the place of names."""
+    for name, path in paths.items():
+        text = text.replace(name, str(path))
+    return text.split()
+
+
 @pytest.fixture(scope='module')
 def classifier(tmp_path_factory):
     path = tmp_path_factory.mktemp('weights') / 'own.pth'
@@ -41,12 +48,11 @@ CALLS = dict(
 def test_files_of_others_are_not_overwritten(tool, trained, trained_segmentor, classifier, demo_data, tmp_path):
     """But its own are, and those of others where it is asked for."""
     out, (arguments, names) = tmp_path / 'out', CALLS[tool]
-    for word, path in dict(DETECTOR=trained[0], SEGMENTOR=trained_segmentor[0], CLASSIFIER=classifier, DATA=demo_data,
-                           OUT=out).items():
-        arguments = arguments.replace(word, str(path))
+    arguments = filled(arguments, DETECTOR=trained[0], SEGMENTOR=trained_segmentor[0], CLASSIFIER=classifier,
+                       DATA=demo_data, OUT=out)
 
     def run(*options, check=True):
-        return run_tool(f'{tool.removesuffix("_seg")}.py', *arguments.split(), *options, cwd=tmp_path, check=check)
+        return run_tool(f'{tool.removesuffix("_seg")}.py', *arguments, *options, cwd=tmp_path, check=check)
 
     for name in names:
         (out / name).parent.mkdir(parents=True, exist_ok=True)
@@ -65,17 +71,16 @@ def test_files_of_others_are_not_overwritten(tool, trained, trained_segmentor, c
     assert run(check=False).returncode == 1 and (out / names[0]).read_bytes() == b'mine'
 
 
-@pytest.mark.parametrize('task', ('det', 'seg'))
-def test_pictures_of_a_test_overwrite_nothing(task, trained, trained_segmentor, demo_data, tmp_path):
-    config, work_dir = (TINY_CONFIG, trained[0]) if task == 'det' else (TINY_SEG_CONFIG, trained_segmentor[0])
-    images = tmp_path / 'images'
-    shutil.copytree(demo_data / ('val2017' if task == 'det' else 'images/validation'), images)
-    arguments = 'test.py', config, work_dir, '--data-root', demo_data, '--work-dir', tmp_path / 'run', '--show-dir'
+def test_pictures_of_a_test_overwrite_nothing(trained_segmentor, demo_data, tmp_path):
+    images, run = tmp_path / 'images', tmp_path / 'run'
+    shutil.copytree(demo_data / 'images/validation', images)
+    arguments = ('test.py', TINY_SEG_CONFIG, trained_segmentor[0], '--data-root', demo_data, '--work-dir', run,
+                 '--show-dir')
     before = tree(images)
     done = run_tool(*arguments, images, check=False)  # of the same names
     assert done.returncode == 1 and '3 files' in done.message and '--overwrite' in done.message
     assert tree(images) == before
-    for _ in range(2 if task == 'seg' else 0):
+    for _ in range(2):
         run_tool(*arguments, tmp_path / 'shown')
         assert len(tree(tmp_path / 'shown')) == 4
     run_tool(*arguments, images, '--overwrite')
@@ -100,8 +105,7 @@ OVER_INPUTS = dict(
 @pytest.mark.parametrize('what', OVER_INPUTS)
 def test_what_a_command_reads_is_not_even_overwritten_with_overwrite(
         what, trained, classifier, demo_data, tmp_path, monkeypatch):
-    data, words = tmp_path / 'data', dict(DETECTOR=trained[0], DATA=tmp_path / 'data', WORK=tmp_path)
-    shutil.copytree(demo_data, data)
+    shutil.copytree(demo_data, tmp_path / 'data')
     (tmp_path / 'base.py').write_text(f"_base_ = '{TINY_CONFIG}'\n")
     (tmp_path / 'mine.py').write_text("_base_ = './base.py'\ncustom_imports = dict(imports=['mine_too'])\n")
     (tmp_path / 'mine_too.py').write_text('')
@@ -110,9 +114,7 @@ def test_what_a_command_reads_is_not_even_overwritten_with_overwrite(
     (tmp_path / 'link.py').symlink_to('base.py')
     shutil.copy(classifier, tmp_path)
     before = tree(tmp_path)
-    tool, *arguments = OVER_INPUTS[what].split()
-    for word, path in words.items():
-        arguments = [argument.replace(word, str(path)) for argument in arguments]
+    tool, *arguments = filled(OVER_INPUTS[what], DETECTOR=trained[0], DATA=tmp_path / 'data', WORK=tmp_path)
     for options in ([], ['--overwrite']):
         done = run_tool(f'{tool}.py', *arguments, *options, cwd=tmp_path, check=False)
         assert done.returncode == 1 and 'this command reads' in done.message and '--overwrite' not in done.message
