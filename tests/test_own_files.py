@@ -31,8 +31,8 @@ def test_own_files_are_written_again_and_others_are_not(tmp_path):
 
 
 def test_a_file_of_others_that_was_not_written_after_all_stays_theirs(tmp_path):
-    (tmp_path / 'a').write_text('theirs')
-    (tmp_path / 'b').write_text('theirs')
+    for name in 'ab':
+        (tmp_path / name).write_text('theirs')
     with OwnFiles(tmp_path, 'tool', overwrite=True) as own:
         own.claim('a', 'b')
         (tmp_path / 'b').write_text('ours')

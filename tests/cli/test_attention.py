@@ -58,8 +58,8 @@ def test_it_goes_on_past_broken_images_and_names_them(file, images, tmp_path):
 @pytest.mark.parametrize('arguments, words', (
     ('absent.pth images', 'no file'), ('small_12_p8_dinn images', 'did you mean small_12_p8_dino'),
     ('FILE absent', 'no image or folder'), ('FILE empty', 'no image in'), ('FILE images --block 3', '1 to 2'),
-    ('FILE images --config absent', 'absent'), ('images/a.jpg images', 'a.jpg'), ('FILE images --out images', 'another folder'),
-    ('FILE twice', 'differ only in their suffix')))
+    ('FILE images --config absent', 'absent'), ('images/a.jpg images', 'a.jpg'),
+    ('FILE images --out images', 'another folder'), ('FILE twice', 'differ only in their suffix')))
 def test_mistakes(arguments, words, file, images, tmp_path):
     (tmp_path / 'empty').mkdir()
     shutil.copytree(images, tmp_path / 'twice')

@@ -1,5 +1,4 @@
 """What the options of the tools become: each value where the run reads it."""
-import itertools
 import os
 from argparse import ArgumentParser, Namespace
 from types import SimpleNamespace
@@ -9,7 +8,6 @@ import torch
 from mmengine.device import get_device
 from mmengine.device import utils as device_utils
 
-from benchmarks import cells, growth, report
 from helpers.paths import TINY_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.cli import common
@@ -153,29 +151,3 @@ def test_options_that_cannot_be_read(item, words):
     done = run_tool('train.py', TINY_CONFIG, '--cfg-options', 'train_cfg.val_begin=2', item, check=False)
     assert done.returncode == 1 and done.message.startswith('error: --cfg-options')
     assert all(word in done.message for word in words)
-
-
-@pytest.mark.parametrize('device, bfloat16, args, batch, dtypes', (
-    ('cpu', False, (), 1, ['float32']), ('cpu', True, (), 1, ['float32', 'bfloat16']),
-    ('cuda', True, (), 2, ['bfloat16']),
-    ('cuda', True, ('--batch', 3, '--dtype', 'float32', 'float16'), 3, ['float32', 'float16'])))
-def test_the_benchmark_measures_what_was_asked(device, bfloat16, args, batch, dtypes, monkeypatch, tmp_path):
-    """Every size, patch, type and mode, on the images asked for; a cell and its growth in turn, each kept when done."""
-    asked, saved = [], []
-    monkeypatch.setattr('mmengine.device.get_device', lambda: device)
-    monkeypatch.setattr('xcit_dense._utils.machine.has_bfloat16', lambda device: bfloat16)
-    monkeypatch.setattr(cells, 'machine_rates', lambda dtypes: {dtype: f'rate of {dtype}' for dtype in dtypes})
-    monkeypatch.setattr(cells, 'cell_jobs', lambda arch, images, **options: [dict(options, arch=arch, images=images)])
-    monkeypatch.setattr(growth, 'growth_jobs', lambda arch, **options: [dict(options, arch=arch)])
-    monkeypatch.setattr(cells, 'run_jobs', lambda jobs: (asked.append(job) or job for job in jobs))
-    monkeypatch.setattr(report, 'save', lambda result, out: saved.append((len(result['cells']), len(result['growth']))))
-    monkeypatch.setattr(report, 'markdown', lambda result: 'the table')
-    monkeypatch.setattr(report, 'plot', lambda result, out: [])
-    done = run_tool('benchmark.py', *args, '--sizes', 'nano_12', '--images', '64x96', '--runs', 4, '--growth',
-                    '--rivals', 'timm', '--max-tokens', 99, '--out', tmp_path)
-    wanted = []
-    for arch, dtype, mode in itertools.product(('nano_12_p8', 'nano_12_p16'), dtypes, ('inference', 'training')):
-        both = dict(arch=arch, dtype=dtype, mode=mode, names=['ours', 'timm'], runs=4, rates=f'rate of {dtype}')
-        wanted += [dict(both, images=[(64, 96)], batch=batch, compiled=False), dict(both, max_tokens=99)]
-    assert asked == wanted and 'the table' in done.stdout
-    assert saved == [((i + 2) // 2, (i + 1) // 2) for i in range(len(wanted))]

@@ -9,7 +9,6 @@ from annotations import exports_segmentation as exports
 from mmengine.config import Config
 
 from helpers.paths import TINY_SEG_CONFIG
-from helpers.runs import assert_same_run
 from helpers.tools import run_tool
 from xcit_dense.weights import read_checkpoint
 
@@ -50,20 +49,6 @@ def test_test_and_predict_agree_with_the_training(ignoring, tmp_path):
         assert set(np.unique(cv2.imread(str(path), cv2.IMREAD_UNCHANGED))) <= {0, 1, 3}
 
 
-@pytest.mark.slow
-def test_a_resumed_training_ends_where_one_without_a_stop_does(tmp_path):
-    """With held-out images and ignored labels, the options given once more."""
-    root = exports.pairs(tmp_path / 'data', 'images', 'masks', exports.names(8))
-    options = ('--data-root', root, '--ignore-label', 4, '--cfg-options', 'randomness.seed=3')
-    run_tool('train.py', TINY_SEG_CONFIG, *options, '--work-dir', tmp_path / 'whole')
-    run_tool('train.py', TINY_SEG_CONFIG, *options, 'train_cfg.max_iters=2', '--work-dir', tmp_path / 'run')
-    kept = (tmp_path / 'run/data/val.txt').read_text()
-    run_tool('train.py', TINY_SEG_CONFIG, *options, '--work-dir', tmp_path / 'run', '--resume')
-    assert (tmp_path / 'run/data/val.txt').read_text() == kept == (tmp_path / 'whole/data/val.txt').read_text()
-    got, wanted = (read_checkpoint(tmp_path / name / 'iter_4.pth') for name in ('run', 'whole'))
-    assert_same_run(got, wanted)
-
-
 def change(root, *changes):
     """Name fewer classes, use another label in validation, ignore everything in an image, or remove a label map."""
     if 'classes' in changes:
@@ -80,7 +65,8 @@ def change(root, *changes):
 @pytest.mark.parametrize('changes, options, is_good', (
     (('classes', ), (), False), (('classes', ), ('--ignore-label', 2, 3, 4), True),
     (('other', 'ignored'), (), False),  # a warning of the check, and an error that only the classes show
-    (('missing', ), (), False), ((), ('--cfg-options', 'train_dataloader.dataset.metainfo.classes=[a,b,c,d,e]'), False)))
+    (('missing', ), (), False),
+    ((), ('--cfg-options', 'train_dataloader.dataset.metainfo.classes=[a,b,c,d,e]'), False)))
 def test_the_check_and_the_training_agree(changes, options, is_good, tmp_path):
     root = exports.camvid(tmp_path / 'data')
     change(root, *changes)

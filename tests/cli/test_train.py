@@ -71,7 +71,8 @@ def test_text_in_a_checkpoint_is_not_run_on_resume(trained_segmentor, demo_data,
         "does not have 80 of the 80 classes of the config: 'person', 'bicycle'", 'classes_from_data')),
     (TINY_CONFIG, ('--resume', ), {}, ('error: ', 'no checkpoint', 'WORK_DIR')),
     (TINY_CONFIG, ('--cfg-options', 'model.backbone.init_cfg.type=Pretrained',
-                   'model.backbone.init_cfg.checkpoint=xcit://small_12_p8_384_dist'), dict(https_proxy='http://127.0.0.1:9'), (
+                   'model.backbone.init_cfg.checkpoint=xcit://small_12_p8_384_dist'),
+     dict(https_proxy='http://127.0.0.1:9'), (
         '--no-pretrained', 'WORK_DIR/torch/hub/checkpoints/xcit_small_12_p8_384_dist.pth'))),
     ids=('classes', 'file', 'fetch'))
 def test_what_cannot_start_names_the_fix(config, options, env, words, demo_data, tmp_path):

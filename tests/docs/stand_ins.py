@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from annotations import exports, exports_segmentation
+from annotations import exports_segmentation
 from docs.documented import DROPPED
 from mmdet.datasets import CocoDataset
 
@@ -23,8 +23,8 @@ from xcit_dense.weights.zoo import PREFIX, WEIGHTS, get_weights
 #: Options of a command with more than this are run with this: time.
 CAPS = {'--epochs': 1, '--iterations': 2, '--batch-size': 2, '--workers': 0, '--image-size': 64, '--size': 64,
         '--tile': 48, '--train': 4, '--val': 2}
-#: The same for values of other options.
-SMALLER = {'scale=(6000,4000)': 'scale=(96,64)'}
+#: The same for other words.
+SMALLER = {'scale=(6000,4000)': 'scale=(96,64)', '--minutes': '--iterations'}
 #: Options that make a run short where neither the command nor its config does.
 SHORT = dict(train=('--image-size', '--epochs', '--batch-size', '--workers'),
              make_demo_data=('--train', '--val', '--size'))
@@ -62,13 +62,10 @@ class Place:
     Args:
         folder: An empty folder.
         fixture: Returns the value of a fixture by its name, such as ``trained``.
-
-    Attributes:
-        code: The whole fence, which decides what data fits all of it.
     """
 
     def __init__(self, folder, fixture):
-        self.folder, self.fixture, self.code = folder, fixture, ''
+        self.folder, self.fixture = folder, fixture
         self._data = {}  # options that the data at a path was made for
         self.variables = dict(TORCH_HOME=folder / 'torch', XDG_CACHE_HOME=os.environ['XDG_CACHE_HOME'])
 
@@ -217,15 +214,19 @@ class Place:
 
     def _make_data(self, task, path, args):
         if task == 'classification':
-            make_class_folders(self.fixture('demo_data') / 'classes', path, args.config)
+            shutil.copytree(self.fixture('demo_data') / 'classes', path)
+            for part in ('train', 'val') if args.config.endswith('_imagenet') else ():  # as many classes as it has
+                for number in range(1000 - len(list((path / part).iterdir()))):
+                    (path / part / f'n{number:08}').mkdir()
         elif task == 'segmentation' and not args.config.endswith('_ade20k'):
-            make_label_maps(path, args, '--val-share' in self.code)
-        elif '--val-share' in self.code:
-            exports.one_file(path)
+            make_label_maps(path, args)
         else:
             shutil.copytree(self.fixture('demo_data'), path, ignore=shutil.ignore_patterns('classes', '.made_by*'))
-            if args.config.endswith('_coco'):
-                take_classes_of_coco(path)
+            for file in path.glob('annotations/*.json') if args.config.endswith('_coco') else ():
+                content = json.loads(file.read_text())
+                content['categories'] = [dict(id=number, name=name)
+                                         for number, name in enumerate(CocoDataset.METAINFO['classes'], 1)]
+                file.write_text(json.dumps(content))
 
     def _weights_of(self, config):
         for name in re.findall(rf'{PREFIX}\w+', read_config(self.folder / config).pretty_text):
@@ -253,11 +254,8 @@ class Place:
                 word = str(min(int(word), CAPS[option]) if word.isdecimal() else CAPS[option])
             found.append(word)
         options = SHORT.get(tool, ())
-        if tool == 'train':
-            if config.is_absolute() or config.parent.name == 'configs' or '--suggest' in words:
-                return found
-            if 'max_iters' in read_config(self.folder / config).train_cfg:
-                options = [option.replace('epochs', 'iterations') for option in options]
+        if tool == 'train' and (config.is_absolute() or config.parent.name == 'configs' or '--suggest' in words):
+            return found
         return found + [word for option in options if option not in words for word in (option, str(CAPS[option]))]
 
 
@@ -295,39 +293,17 @@ def make_images(data, path):
             shutil.copy(file, path)
 
 
-def take_classes_of_coco(root):
-    """Give the annotations of generated data the categories of COCO."""
-    for file in root.glob('annotations/*.json'):
-        content = json.loads(file.read_text())
-        content['categories'] = [dict(id=number, name=name)
-                                 for number, name in enumerate(CocoDataset.METAINFO['classes'], 1)]
-        file.write_text(json.dumps(content))
-
-
-def make_label_maps(path, args, is_divided):
+def make_label_maps(path, args):
     """Write images and label maps as the options of a command say they are."""
     last = max(args.ignore_label, default=exports_segmentation.VOID)
     options = dict(change=lambda labels: np.where(labels == exports_segmentation.VOID, last, labels).astype(np.uint8))
     names = [*exports_segmentation.CAMVID[:-1], *(f'unused{label}' for label in range(4, last)), 'void']
     if args.palette:
         options = dict(change=exports_segmentation.coloured)
-    if args.train_images:
-        parts = [(args.train_images, args.train_annotations[0])]
-    else:
-        parts = [('images', 'masks')] if is_divided else [('train', 'trainannot'), ('val', 'valannot')]
-    for first, (images, maps) in enumerate(parts):
-        exports_segmentation.pairs(path, images, maps, exports_segmentation.names(6), 100 * first, **options)
+    images, (maps, *_) = args.train_images or 'images', args.train_annotations or ['masks']
+    exports_segmentation.pairs(path, images, maps, exports_segmentation.names(6), **options)
     if not args.palette:
         (path / 'classes.txt').write_text('\n'.join(names))
-
-
-def make_class_folders(source, path, config):
-    """Copy class folders; for ImageNet with as many classes as it has."""
-    shutil.copytree(source, path)
-    if config.endswith('_imagenet'):
-        for part in ('train', 'val'):
-            for number in range(1000 - len(list((path / part).iterdir()))):
-                (path / part / f'n{number:08}').mkdir()
 
 
 def _write_classifier(path, patch_size, head=True, which=None):
