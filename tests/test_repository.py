@@ -51,13 +51,14 @@ def test_description_links_only_to_what_a_package_index_can_reach(setup):
 
 
 def test_links_of_the_readme_in_the_description(setup, tmp_path):
-    (tmp_path / 'README.md').write_text('[page](docs/a.md#b) ![](c.png) #x [d](#x) [e](https://e.org)\n`y[a](b)`')
+    code = '\n```\ny[a](b)\n```\n'
+    (tmp_path / 'README.md').write_text(f'[page](docs/a.md#b) ![](c.png) #x [d](#x) [e](https://e.org)\n{code}')
     for address, page in (('', 'page '), ('https://a.org/x/blob/main', '[page](https://a.org/x/blob/main/docs/a.md#b) '
                                           '![](https://a.org/x/blob/main/c.png?raw=true)')):
         names = setup(address)
         assert names['passed']['project_urls'] == (dict(Source='https://a.org/x') if address else {})
         names['ROOT'] = tmp_path
-        assert names['description']() == f'{page} #x [d](#x) [e](https://e.org)\n`y[a](b)`'
+        assert names['description']() == f'{page} #x [d](#x) [e](https://e.org)\n{code}'
 
 
 def test_python_versions_are_the_same_everywhere(setup):

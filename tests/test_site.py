@@ -1,22 +1,16 @@
-"""The documentation as a site: links, navigation, generated pages and pictures."""
+"""The documentation as a site: links, navigation, generated pages and measured figures."""
 import json
 import pkgutil
 import re
 import runpy
-import shutil
-from pathlib import Path
 
-import numpy as np
 from docs.pages import PAGES
-from PIL import Image
 from test_rooms import FLOORS
 
 import xcit_dense
 from helpers.paths import ROOT
 from xcit_dense import predict, runtime, weights
 from xcit_dense.cli import tool_names
-from xcit_dense.data.demo import CLASSES
-from xcit_dense.draw import class_colours
 
 #: Every page of the site.
 SITE = [*PAGES, ROOT / 'CHANGELOG.md']
@@ -93,23 +87,6 @@ def test_every_figure_of_the_demos_is_what_was_measured():
              'coco/bbox_mAP_50: 0.73  data_time: 0.0100  time: 0.20', 'Epoch(train) [1][10/10]  loss: 1.0',
              'Iter(test) [80/80]  mIoU: 70.8']
     assert functions['metrics_in'](lines) == [{'coco/bbox_mAP': 0.436, 'coco/bbox_mAP_50': 0.73}, {'mIoU': 70.8}]
-
-
-def test_the_picture_of_predictions(demo_data, trained, trained_segmentor, tmp_path):
-    """Ground truth above, predictions below, those of the detector first."""
-    folders = [Path(shutil.copytree(found[0], tmp_path / str(place), ignore=shutil.ignore_patterns('data')))
-               for place, found in enumerate((trained, trained_segmentor))]
-    for folder in folders:
-        (folder / 'data').symlink_to(demo_data)
-        (folder / 'report').mkdir(exist_ok=True)
-        (folder / 'report/per_class.csv').write_text('class,threshold\na,0.2\nb,0.001\nc,\nd,0\n')
-    figure = runpy.run_path(str(ROOT / 'docs/pictures.py'))['draw_predictions'](*folders, count=1)
-    wanted, found, wanted_labels, found_labels = [axes.images[0].get_array() for axes in figure.axes]
-    shapes = {np.asarray(Image.open(path)).shape for path in (demo_data / 'val2017').glob('*.jpg')}
-    assert wanted.shape == found.shape in shapes and wanted_labels.shape == found_labels.shape in shapes
-    for picture in (wanted, wanted_labels):  # as the tools draw: with names in the colours of the classes
-        assert {tuple(color) for color in picture.reshape(-1, 3).tolist()} & {*class_colours(('background', *CLASSES))}
-    assert (wanted != found).any()
 
 
 def test_the_design_has_all_folders_in_the_order_of_their_imports():

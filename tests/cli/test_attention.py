@@ -34,13 +34,6 @@ def written(folder):
 ALL = {'a.png', 'a.npz', 'deep/b.png', 'deep/b.npz', RECORD}
 
 
-def test_blocks_and_size_can_be_chosen(file, images, tmp_path):
-    run_tool('attention.py', file, images / 'a.jpg', '--out', tmp_path / 'one', '--show', 'components', '--block', 2,
-             '--size', 32)
-    arrays = np.load(tmp_path / 'one/a.npz')
-    assert arrays['components'].shape == (1, 2, 4, 3) and arrays['blocks'] == [2]
-
-
 def test_it_goes_on_past_broken_images_and_names_them(file, images, tmp_path):
     done = run_tool('attention.py', file, images, '--out', tmp_path / 'out')
     assert '2 pictures' in done.stdout and written(tmp_path / 'out') == ALL
@@ -53,6 +46,10 @@ def test_it_goes_on_past_broken_images_and_names_them(file, images, tmp_path):
     assert [line.split(' cannot be read: ')[0].strip() for line in lines] == [
         str(images / '0.jpg'), str(images / 'link.jpg')]
     assert 'not an image' in lines[0] and 'OpenCV' not in done.message
+    run_tool('attention.py', file, images / 'a.jpg', '--out', tmp_path / 'one', '--show', 'components', '--block', 2,
+             '--size', 32)
+    arrays = np.load(tmp_path / 'one/a.npz')
+    assert arrays['components'].shape == (1, 2, 4, 3) and arrays['blocks'] == [2]
 
 
 @pytest.mark.parametrize('arguments, words', (

@@ -72,7 +72,8 @@ def test_boxes_only_are_for_a_detector_without_masks(root, tmp_path):
     assert 'no annotation would be left' in done.stdout and not (tmp_path / 'clean').exists()
 
 
-def test_drop_leaves_a_clean_file_beside(root, tmp_path, call_tool):
+def test_each_of_several_data_sets_is_told_drawn_dropped_and_used_by_itself(root, demo_data, tmp_path):
+    """The clean file lies beside, and the command that is shown trains on it."""
     def change(content):
         for place, values in enumerate((dict(bbox=[NAN] * 4), dict(image_id=77), dict(category_id=77), dict(area=0),
                                         dict(bbox=None))):
@@ -80,31 +81,9 @@ def test_drop_leaves_a_clean_file_beside(root, tmp_path, call_tool):
         content['images'][3]['width'] = 0
         content['images'][4]['file_name'] = 'no.jpg'
         content['images'].append(dict(content['images'][5]))
+
     rewrite(root, change)
     before = (root / ANNOTATIONS).read_bytes()
-    args = ('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'out', '--drop', tmp_path / 'clean')
-    assert call_tool(*args)[0] == 1
-    clean = tmp_path / 'clean/train_dataloader/instances_train2017.json'
-    assert (root / ANNOTATIONS).read_bytes() == before
-    report = check_data_set(coco(root, ann_file=str(clean)))
-    assert report.findings == [] and report.counts['images'] == 4
-    kept, old = json.loads(clean.read_text()), json.loads(before)
-    assert [a['id'] for a in kept['annotations']] == [a['id'] for a in old['annotations'][5:]
-                                                      if a['image_id'] not in {4, 5}]
-    assert kept['info'] == old['info'] and kept['categories'] == old['categories']
-    written = clean.read_bytes()
-    call_tool(*args)
-    assert clean.read_bytes() == written
-    clean.write_text('mine')
-    assert 'nothing dropped: ' in run_tool(*args, check=False).stdout and clean.read_text() == 'mine'
-    call_tool(*args, '--overwrite')
-    assert clean.read_bytes() == written
-    assert sorted(p.name for p in (tmp_path / 'clean').iterdir()) == ['train_dataloader']  # the rest has no errors
-
-
-def test_each_of_several_data_sets_is_told_drawn_dropped_and_used_by_itself(root, demo_data, tmp_path):
-    """The command that is shown trains on what was written."""
-    rewrite(root, fields('annotations', 0, segmentation='x'))
     shutil.copy(root / ANNOTATIONS, root / ANNOTATIONS.replace('train', 'val'))
     config = tmp_path / 'two.py'
     config.write_text(f"""_base_ = {str(TINY_CONFIG)!r}
@@ -116,18 +95,32 @@ val_evaluator = dict(ann_file={str(root / 'annotations/instances_val2017.json')!
 test_dataloader = val_dataloader
 test_evaluator = [dict(_base_.val_evaluator, **val_evaluator)]
 """)
-    args = ('check_data.py', config, '--out', tmp_path / 'out')
-    done = run_tool(*args, '--drop', tmp_path / 'clean', check=False)
+    args = 'check_data.py', config, '--out', tmp_path / 'out'
+    drop = *args, '--drop', tmp_path / 'clean'
+    done = run_tool(*drop, check=False)
     assert done.returncode == 1
     assert done.stdout.startswith('train_dataloader.0\n') and '\ntrain_dataloader.1\n' in done.stdout
     assert {path.name for path in (tmp_path / 'out').glob('*.png')} == {
         'train_dataloader.0.png', 'train_dataloader.1.png', 'val_dataloader.png'}
+    assert (root / ANNOTATIONS).read_bytes() == before
+    clean = tmp_path / 'clean/train_dataloader.1/instances_train2017.json'
+    report = check_data_set(coco(root, ann_file=str(clean)))
+    assert report.findings == [] and report.counts['images'] == 4
+    kept, old = json.loads(clean.read_text()), json.loads(before)
+    assert [a['id'] for a in kept['annotations']] == [a['id'] for a in old['annotations'][5:]
+                                                      if a['image_id'] not in {4, 5}]
+    assert kept['info'] == old['info'] and kept['categories'] == old['categories']
     options = [word for line in done.stdout.splitlines() if 'to use it' in line for word in line.split()[4:]]
     assert [option.partition('=')[0].removesuffix('.ann_file') for option in options] == [
         'train_dataloader.dataset.datasets.1', 'val_dataloader.dataset', 'test_dataloader.dataset', 'val_evaluator',
         'test_evaluator.0']
     done = run_tool(*args, '--cfg-options', *options)
     assert '0 errors' in done.stdout
+    clean.write_text('mine')
+    assert 'nothing dropped: ' in run_tool(*drop, check=False).stdout and clean.read_text() == 'mine'
+    run_tool(*drop, '--overwrite', check=False)
+    assert json.loads(clean.read_text()) == kept
+    assert sorted(p.name for p in (tmp_path / 'clean').iterdir()) == ['train_dataloader.1', 'val_dataloader']
 
 
 def test_class_folders_are_counted_drawn_and_dropped_from(root, tmp_path):

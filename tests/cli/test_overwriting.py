@@ -72,19 +72,25 @@ def test_files_of_others_are_not_overwritten(tool, trained, trained_segmentor, c
 
 
 def test_pictures_of_a_test_overwrite_nothing(trained_segmentor, demo_data, tmp_path):
-    images, run = tmp_path / 'images', tmp_path / 'run'
-    shutil.copytree(demo_data / 'images/validation', images)
-    arguments = ('test.py', TINY_SEG_CONFIG, trained_segmentor[0], '--data-root', demo_data, '--work-dir', run,
-                 '--show-dir')
-    before = tree(images)
-    done = run_tool(*arguments, images, check=False)  # of the same names
-    assert done.returncode == 1 and '3 files' in done.message and '--overwrite' in done.message
-    assert tree(images) == before
-    for _ in range(2):
-        run_tool(*arguments, tmp_path / 'shown')
-        assert len(tree(tmp_path / 'shown')) == 4
-    run_tool(*arguments, images, '--overwrite')
-    assert len(tree(images)) == 4 and not set(tree(images).values()) & set(before.values())
+    """Those that a failed test did not draw are nobody's."""
+    data, shown = shutil.copytree(demo_data, tmp_path / 'data'), tmp_path / 'shown'
+    images = data / 'images/validation'
+    arguments = ('test.py', TINY_SEG_CONFIG, trained_segmentor[0], '--data-root', data, '--work-dir', tmp_path / 'run',
+                 '--cfg-options', 'test_dataloader.batch_size=1', '--show-dir', shown)
+    (images / '000000000002.jpg').write_bytes(b'no image')
+    done = run_tool(*arguments, check=False)
+    assert done.returncode == 1 and '000000000002.jpg' in done.message
+    (shown / '000000000003.jpg').write_text('mine')
+    shutil.copy(demo_data / 'images/validation/000000000002.jpg', images)
+    before = tree(shown)
+    done = run_tool(*arguments, check=False)
+    assert done.returncode == 1 and '000000000003.jpg' in done.message and '000000000001.jpg' not in done.message
+    assert tree(shown) == before
+    for options in ((), ('--overwrite', )):
+        run_tool(*arguments[:-1], tmp_path / 'others', *options)
+        assert len(tree(tmp_path / 'others')) == 4
+    run_tool(*arguments, '--overwrite')
+    assert b'mine' not in tree(shown).values()
 
 
 #: By output: a command that would write it over something that it reads.
@@ -122,21 +128,6 @@ def test_what_a_command_reads_is_not_even_overwritten_with_overwrite(
         assert {name: after[name] for name in before} == before
 
 
-def test_pictures_that_a_failed_test_did_not_draw_are_nobodys(trained, demo_data, tmp_path):
-    data = tmp_path / 'data'
-    shutil.copytree(demo_data, data)
-    (data / 'val2017/000000000002.jpg').write_bytes(b'no image')
-    arguments = (TINY_CONFIG, trained[0], '--data-root', data, '--work-dir', tmp_path / 'run', '--show-dir',
-                 tmp_path / 'shown', '--cfg-options', 'test_dataloader.batch_size=1')
-    done = run_tool('test.py', *arguments, check=False)
-    assert done.returncode == 1 and '000000000002.jpg' in done.message
-    (tmp_path / 'shown/000000000003.jpg').write_text('mine')
-    shutil.copy(demo_data / 'val2017/000000000002.jpg', data / 'val2017')
-    done = run_tool('test.py', *arguments, check=False)
-    assert done.returncode == 1 and '000000000003.jpg' in done.message and '000000000001.jpg' not in done.message
-    assert (tmp_path / 'shown/000000000003.jpg').read_text() == 'mine'
-
-
 def test_demo_data_are_made_in_no_folder_with_other_data(demo_data, tmp_path):
     """COCO's images have names of twelve digits too."""
     coco, own, killed = (tmp_path / name for name in ('coco', 'own', 'killed'))
@@ -148,8 +139,7 @@ def test_demo_data_are_made_in_no_folder_with_other_data(demo_data, tmp_path):
 
     shutil.copytree(demo_data, coco)
     (coco / RECORD).unlink()  # as if it were COCO
-    for _ in range(2):
-        assert_refused(coco, 'new or empty')
+    assert_refused(coco, 'new or empty')
     run_tool('make_demo_data.py', own, '--train', 2, '--val', 1, '--size', 48)
     shutil.copy(coco / 'train2017/000000000002.jpg', own / 'train2017')
     (own / 'classes.txt').write_text('my\nwords\n')
@@ -164,11 +154,10 @@ def test_demo_data_are_made_in_no_folder_with_other_data(demo_data, tmp_path):
 
 
 def test_a_folder_predicted_twice_is_predicted_without_its_pictures(trained, demo_data, tmp_path):
-    names = {'000000000001.jpg', '000000000002.jpg'}
+    names, out = {'000000000001.jpg', '000000000002.jpg'}, tmp_path / 'images/out'
     (tmp_path / 'images').mkdir()
     for name in names:
         shutil.copy(demo_data / 'val2017' / name, tmp_path / 'images')
-    out = tmp_path / 'images/out'
 
     def predict(source=tmp_path / 'images', to=out):
         return run_tool('predict.py', TINY_CONFIG, trained[0], source, '--out', to).stdout

@@ -40,30 +40,24 @@ def test_training_of_a_segmentor(trained_segmentor):
 
 
 def test_resume_goes_on_where_it_stopped(trained_segmentor, demo_data, tmp_path):
-    """From a file, and on from there without naming one."""
-    arguments = 'train.py', TINY_SEG_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path, '--resume'
-    done = run_tool(*arguments, trained_segmentor[0] / 'iter_2.pth')
-    assert 'resumed epoch: 0, iter: 2' in done.stdout
-    states = read_checkpoint(newest_checkpoint(tmp_path))['optimizer']['state']
-    assert all(state['step'] == 4 for state in states.values())
-    done = run_tool(*arguments, '--cfg-options', 'train_cfg.max_iters=6')
-    assert 'resumed epoch: 0, iter: 4' in done.stdout
-    assert [step for step, _ in read_curves(tmp_path)['loss']] == [3, 4, 5, 6]
-
-
-def test_text_in_a_checkpoint_is_not_run_on_resume(trained_segmentor, demo_data, tmp_path):
-    """The linear scaling is said in the log, too."""
+    """From a file, and on from there without naming one; text in it is not run. Linear scaling is said in the log."""
     checkpoint = torch.load(trained_segmentor[0] / 'iter_2.pth', weights_only=False)
     bomb = f'import os\nos.mkdir({str(tmp_path / "trace")!r})\n'
     checkpoint['meta'].update(cfg=bomb, config=bomb)
     torch.save(checkpoint, tmp_path / 'bomb.pth')
-    arguments = 'train.py', TINY_SEG_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path / 'run'
-    done = run_tool(*arguments, '--resume', tmp_path / 'bomb.pth', '--cfg-options', 'train_cfg.max_iters=3')
+    begin = 'train.py', TINY_SEG_CONFIG, '--data-root', demo_data, '--work-dir'
+    arguments = *begin, tmp_path / 'run', '--resume'
+    done = run_tool(*arguments, tmp_path / 'bomb.pth')
     assert 'resumed epoch: 0, iter: 2' in done.stdout and not (tmp_path / 'trace').exists()
-    done = run_tool(*arguments, '--overwrite', '--auto-scale-lr', '--cfg-options', 'train_cfg.max_iters=1')
+    states = read_checkpoint(newest_checkpoint(tmp_path / 'run'))['optimizer']['state']
+    assert all(state['step'] == 4 for state in states.values())
+    done = run_tool(*arguments, '--cfg-options', 'train_cfg.max_iters=6')
+    assert 'resumed epoch: 0, iter: 4' in done.stdout
+    assert [step for step, _ in read_curves(tmp_path / 'run')['loss']] == [3, 4, 5, 6]
+    done = run_tool(*begin, tmp_path / 'scaled', '--auto-scale-lr', '--cfg-options', 'train_cfg.max_iters=1')
     assert re.search('batch size of 8 .*batch size is 2', done.stdout)
     for name in ('lr', 'base_lr'):  # 2e-3 for batch 8, a quarter of it, at the start of the warm-up
-        assert read_curves(tmp_path / 'run')[name][-1][1] == pytest.approx(2e-3 / 4 * 0.01)
+        assert read_curves(tmp_path / 'scaled')[name][0][1] == pytest.approx(2e-3 / 4 * 0.01)
 
 
 @pytest.mark.parametrize('config, options, env, words', (

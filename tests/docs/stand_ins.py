@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from annotations import exports_segmentation
 from docs.documented import DROPPED
 from mmdet.datasets import CocoDataset
 
@@ -135,7 +134,6 @@ class Place:
         family = Path(name).stem.partition('_xcit_')[0]
         task = ('classification' if tool == 'classify' or family.startswith('xcit') or getattr(args, 'size', None)
                 else 'segmentation' if family in ('semfpn', 'upernet', 'segformer')
-                or getattr(args, 'palette', None) or getattr(args, 'ignore_label', None)
                 or getattr(args, 'scores', False) else 'detection')
         if not name:
             return task, None
@@ -163,8 +161,7 @@ class Place:
         path = self.path(args.data_root)
         if path.exists() and path not in self._data:
             path = path.with_name(f'{path.name}_data')  # the same placeholder for an output
-        options = task, args.config.endswith('_coco'), *(
-            getattr(args, name, None) for name in ('palette', 'train_images', 'ignore_label'))
+        options = task, args.config.endswith('_coco')
         if self._data.get(path) != options:
             shutil.rmtree(path, ignore_errors=True)
             self._make_data(task, path, args)
@@ -209,17 +206,12 @@ class Place:
     def _make_images(self, task, path, value, args):
         make_images(self.fixture('demo_data'), path)
 
-    def _make_palette(self, task, path, value, args):
-        path.write_text(''.join(f'{name} {r} {g} {b}\n' for name, (r, g, b) in exports_segmentation.COLOURS.items()))
-
     def _make_data(self, task, path, args):
         if task == 'classification':
             shutil.copytree(self.fixture('demo_data') / 'classes', path)
             for part in ('train', 'val') if args.config.endswith('_imagenet') else ():  # as many classes as it has
                 for number in range(1000 - len(list((path / part).iterdir()))):
                     (path / part / f'n{number:08}').mkdir()
-        elif task == 'segmentation' and not args.config.endswith('_ade20k'):
-            make_label_maps(path, args)
         else:
             shutil.copytree(self.fixture('demo_data'), path, ignore=shutil.ignore_patterns('classes', '.made_by*'))
             for file in path.glob('annotations/*.json') if args.config.endswith('_coco') else ():
@@ -291,19 +283,6 @@ def make_images(data, path):
         path.mkdir(parents=True)
         for file in images:
             shutil.copy(file, path)
-
-
-def make_label_maps(path, args):
-    """Write images and label maps as the options of a command say they are."""
-    last = max(args.ignore_label, default=exports_segmentation.VOID)
-    options = dict(change=lambda labels: np.where(labels == exports_segmentation.VOID, last, labels).astype(np.uint8))
-    names = [*exports_segmentation.CAMVID[:-1], *(f'unused{label}' for label in range(4, last)), 'void']
-    if args.palette:
-        options = dict(change=exports_segmentation.coloured)
-    images, (maps, *_) = args.train_images or 'images', args.train_annotations or ['masks']
-    exports_segmentation.pairs(path, images, maps, exports_segmentation.names(6), **options)
-    if not args.palette:
-        (path / 'classes.txt').write_text('\n'.join(names))
 
 
 def _write_classifier(path, patch_size, head=True, which=None):

@@ -15,14 +15,16 @@ FENCES = fences('bash')
 COMMANDS = {command.text: command for fence in FENCES for command in commands(fence.code)}
 #: Tools that run for more than a second, or are in a fence with others that do.
 SLOW_TOOLS = {'attention', 'export', 'test', 'train'}
+#: Options of data in layouts that tests/annotations makes and trains on.
+ELSEWHERE = {'--palette', '--train-images', '--ignore-label'}
 
 
 def runs_of(fence):
     """What of a fence is run here: pairs of a tool and its `Command`."""
     for command in commands(fence.code):
         with suppress(NotClaimed):  # `test_each_command_can_be_read` says so
-            tool, _, reason = read_command(command.words)
-            if not reason:
+            tool, words, reason = read_command(command.words)
+            if not reason and not ELSEWHERE & {*words}:
                 yield tool, command
 
 
