@@ -101,12 +101,14 @@ def test_several_sizes(run, class_folders, tmp_path, monkeypatch):
     ('--sizes 64 48 64', ('must differ, got 64 48 64', )), ('--sizes 64 --knn', ('--sizes', '--knn')),
     ('--sizes 64 --at-least a=1', ('need a test at one size', )), ('--sizes 64 --show-dir s', ('need a test at one', )),
     ('--runtime openvino', ('only for exported files', )), ('--report xcit_s12_p16_imagenet', ('put --report last', )),
-    ('--cfg-options test_cfg=None', ('has no test_cfg, so there is nothing to test', ))))
+    ('--cfg-options test_cfg=None', ('has no test_cfg, so there is nothing to test', )),
+    *((f'{option} --runtime onnxruntime', ('only for checkpoints: an exported', )) for option in (
+        '--tta', '--knn', '--linear', '--dtype bfloat16', '--launcher pytorch'))))
 def test_sizes_that_cannot_be(args, words, call_tool, demo_data):
     """And other options of a test that exclude each other."""
     pytest.importorskip('mmpretrain')
-    code, message = call_tool('test.py', TINY_CLS_CONFIG, 'absent.pth', '--data-root', demo_data / 'classes',
-                              *args.split())
+    file = 'absent.onnx' if 'onnxruntime' in args else 'absent.pth'
+    code, message = call_tool('test.py', TINY_CLS_CONFIG, file, '--data-root', demo_data / 'classes', *args.split())
     assert code == 1 and all(word in message for word in words), message
 
 

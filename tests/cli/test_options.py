@@ -63,7 +63,7 @@ def test_a_device_is_what_cuda_shows(name, before, after, monkeypatch):
 
 def test_seed_and_device_of_a_training(ran, monkeypatch):
     monkeypatch.setattr(device_utils, 'DEVICE', 'npu')
-    assert ran('--seed', '3', '--device', 'cpu').cfg.randomness.seed == 3 and get_device() == 'cpu'
+    assert ran('--seed', '0', '--device', 'cpu').cfg.randomness.seed == 0 and get_device() == 'cpu'
     assert 'randomness.seed' in ran('--seed', '-1', check=False).tool.stdout
 
 
@@ -74,8 +74,9 @@ def test_seed_and_device_of_a_training(ran, monkeypatch):
     ('--overwrite --resume', 'auto', None, True)))
 def test_train_goes_on_or_begins(args, resume, load_from, overwrite, ran):
     """The runner moves what --overwrite allows it to (tests/train/test_work_dirs.py)."""
-    found = ran('--work-dir', 'run', *args.split())
-    assert found.done == [('checked', 'run', bool(resume), overwrite), 'trained']
+    found = ran('--work-dir', 'run', *(['--minutes', '3'] if resume else []), *args.split())
+    assert found.done == [('checked', 'run', bool(resume), overwrite), 'trained'] and 'timed' not in found.cfg
+    assert ('--minutes 3 is not used: a resumed run keeps its length' in found.tool.stdout) == bool(resume)
     assert found.cfg.get('resume', False) == resume and found.cfg.get('load_from') == load_from
 
 

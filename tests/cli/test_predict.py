@@ -20,7 +20,7 @@ def test_prediction_writes_pictures_and_coco_results(trained, demo_data, tmp_pat
     """With the category ids of the data of the training."""
     checkpoint = torch.load(best_checkpoint(trained[0]), weights_only=False)
     assert tuple(checkpoint['meta']['dataset_meta']['category_ids']) == (1, 2, 3, 4, 5)
-    checkpoint['meta']['dataset_meta']['category_ids'] = (10, 20, 30, 40, 50)
+    ids = checkpoint['meta']['dataset_meta']['category_ids'] = (7, 30, 2, 90, 41)
     torch.save(checkpoint, tmp_path / 'other.pth')
     for out, weights in (('out', trained[0]), ('other', tmp_path / 'other.pth')):
         done = run_tool('predict.py', TINY_CONFIG, weights, demo_data / 'val2017', '--out', out, '--score-thr', 0,
@@ -30,7 +30,7 @@ def test_prediction_writes_pictures_and_coco_results(trained, demo_data, tmp_pat
     picture = cv2.imread(str(tmp_path / 'out/000000000001.jpg'))
     assert picture.shape == image.shape and (picture != image).any()
     records, others = (json.loads((tmp_path / f'{out}/results.json').read_text()) for out in ('out', 'other'))
-    assert [10 * record['category_id'] for record in records] == [record['category_id'] for record in others]
+    assert [ids[record['category_id'] - 1] for record in records] == [record['category_id'] for record in others]
     truth = COCO(str(demo_data / 'annotations/instances_val2017.json'))
     loaded = truth.loadRes(str(tmp_path / 'out/results.json'))  # COCO's own reader takes it
     assert len(loaded.anns) == len(records) > 0

@@ -17,6 +17,7 @@ from helpers.tools import Done, run_tool
 from xcit_dense import XCiTClassifier
 from xcit_dense.config.loading import list_models, load_config, read_config
 from xcit_dense.config.settings import Settings
+from xcit_dense.weights import newest_checkpoint
 from xcit_dense.weights.zoo import PREFIX, WEIGHTS, get_weights
 
 #: Options of a command with more than this are run with this: time.
@@ -56,12 +57,7 @@ def _narrow(part, width=128):
 
 
 class Place:
-    """A folder in which the commands and the Python of a page run, with what they need from before.
-
-    Args:
-        folder: An empty folder.
-        fixture: Returns the value of a fixture by its name, such as ``trained``.
-    """
+    """A folder in which the commands and the Python of a page run, with what they need from before; empty at first."""
 
     def __init__(self, folder, fixture):
         self.folder, self.fixture = folder, fixture
@@ -148,9 +144,7 @@ class Place:
                 not checkpoint or checkpoint.startswith(PREFIX) or self.path(checkpoint).exists()):
             return task, small_config(Path(name).stem, self.folder / 'configs')
         # it comes with a checkpoint of before: that of a fixture, whose config it is
-        tiny = dict(detection=TINY_CONFIG, segmentation=TINY_SEG_CONFIG).get(task)
-        if tiny is None:
-            raise NotImplementedError(f'tests/docs/stand_ins.py has no trained {task} model for CONFIG CHECKPOINT')
+        tiny = dict(detection=TINY_CONFIG, segmentation=TINY_SEG_CONFIG)[task]
         if Path(name).suffix == '.py':  # mine.py
             self.path(name).write_text(f'_base_ = {str(tiny)!r}\n')
             return task, Path(name)
@@ -194,10 +188,8 @@ class Place:
     def _make_source(self, task, path, value, args):
         if value.startswith(PREFIX):
             self._fill_cache(value)
-        elif value.startswith('work_dirs/'):
-            _write_classifier(path / 'epoch_1.pth', 16, which=args.which)
         else:
-            _write_classifier(path, 16, which=args.which)
+            _write_classifier(path / 'epoch_1.pth' if value.startswith('work_dirs/') else path, 16, which=args.which)
 
     def _make_work_dir(self, task, path, value, args):
         if 'config' not in vars(args):  # of `plot_curves`: others write it
@@ -253,36 +245,20 @@ class Place:
 
 def make_run(source, path):
     """Copy a work dir to a path, or its newest checkpoint, or its config, with the names of the path."""
-    if path.suffix in ('.pth', '.py'):
-        if not path.parent.exists():
-            make_run(source, path.parent)
-        old = newest(source) if path.suffix == '.pth' else next(source.glob('*.py')).name
-        if (path.parent / old).exists():
-            (path.parent / old).rename(path)
-            (path.parent / 'last_checkpoint').write_text(str(path.parent / newest(path.parent)))
-        else:
-            shutil.copy(source / old, path)
-        return
-    shutil.copytree(source, path, dirs_exist_ok=True)
-    if (path / 'last_checkpoint').exists():
-        (path / 'last_checkpoint').write_text(str(path / newest(path)))
-
-
-def newest(work_dir):
-    """Return the name of the newest checkpoint of a work dir."""
-    return next(path.name for path in sorted(work_dir.glob('*.pth'), key=os.path.getmtime, reverse=True))
+    is_file = path.suffix in ('.pth', '.py')
+    folder = path.parent if is_file else path
+    if not (is_file and folder.exists()):
+        shutil.copytree(source, folder, dirs_exist_ok=True)
+    if is_file:
+        shutil.copy(newest_checkpoint(source) if path.suffix == '.pth' else next(source.glob('*.py')), path)
 
 
 def make_images(data, path):
     """Copy two images of the generated data to a folder, or one to a file."""
-    images = sorted((data / 'val2017').iterdir())[:2]
-    if path.suffix:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(images[0], path)
-    else:
-        path.mkdir(parents=True)
-        for file in images:
-            shutil.copy(file, path)
+    images = sorted((data / 'val2017').iterdir())[:1 if path.suffix else 2]
+    (path.parent if path.suffix else path).mkdir(parents=True, exist_ok=True)
+    for file in images:
+        shutil.copy(file, path)
 
 
 def _write_classifier(path, patch_size, head=True, which=None):
