@@ -3,6 +3,7 @@ import errno
 from argparse import Namespace
 
 import pytest
+from cli.test_arguments import LEAST
 from docs.documented import module_of
 
 from helpers.paths import TINY_SEG_CONFIG
@@ -13,13 +14,6 @@ from xcit_dense.cli import common, tool_names
 from xcit_dense.cli.test import _check_minima, minimum
 from xcit_dense.weights import newest_checkpoint
 
-#: What each tool cannot do without.
-ARGUMENTS = dict(
-    adapt='config', attention='checkpoint images --out out', benchmark='', check_data='config',
-    classify='checkpoint images',
-    convert_checkpoint='in --inspect', export='config checkpoint out.onnx', make_demo_data='out',
-    measure='config --data-root data', plot_curves='run', test='config checkpoint',
-    predict='config checkpoint images --out out', train='config')
 ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and kind is not errors.Stopped]
 NAN = float('nan')
 
@@ -34,7 +28,7 @@ def raising(error):
 
 @pytest.mark.parametrize('name', tool_names())
 def test_how_every_tool_ends(name, monkeypatch):
-    module, arguments, seen = module_of(name), ARGUMENTS[name].split(), []
+    module, arguments, seen = module_of(name), LEAST[name][0].split(), []
     for run, code, words in ((seen.append, 0, ''), (raising(errors.ConfigError('fix it')), 1, 'error: fix it\n'),
                              (raising(KeyboardInterrupt()), 130, 'stopped')):
         monkeypatch.setattr(module, '_run', run)
