@@ -59,10 +59,7 @@ def test_what_is_found_is_printed_and_ends_the_tool(changes, options, code, coun
 
 def test_boxes_only_are_for_a_detector_without_masks(root, tmp_path):
     """--drop would drop every object, so it writes nothing."""
-    def change(content):
-        for annotation in content['annotations']:
-            del annotation['segmentation']
-    rewrite(root, change)
+    rewrite(root, lambda content: [annotation.pop('segmentation') for annotation in content['annotations']])
     with pytest.raises(DataError) as stopped:
         check_before_training(load_config(TINY_CONFIG, data_root=root, pretrained=False))
     done = run_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'out', '--drop',

@@ -28,7 +28,7 @@ def ran(monkeypatch, demo_data, tmp_path):
         torch.save(dict(meta={}, optimizer={}), tmp_path / name)
 
     def run(*args, check=True):
-        found = SimpleNamespace(cfg=None, done=[], loaded=[])
+        found = SimpleNamespace(cfg=None, done=[])
 
         def build(cfg):
             found.cfg = cfg
@@ -123,13 +123,13 @@ def test_the_work_dir(given, of_config, wanted, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize('items, wanted', (
-    ('', {}), ('a.b=2', {'a.b': 2}), ('a=x=y', dict(a='x=y')), ('a=[1,2] b=(3,4)', dict(a=[1, 2], b=(3, 4))),
-    ('a=1 a=2', dict(a=2)), ('a=', dict(a='')), ('a.b={}.pth', {'a.b': '{}.pth'}),
+    ('a.b=2 a=x=y', {'a.b': 2, 'a': 'x=y'}), ('a=[1,2] b=(3,4)', dict(a=[1, 2], b=(3, 4))),
+    ('a=1 a=2', dict(a=2)), ('a= a.b={}.pth', {'a': '', 'a.b': '{}.pth'}),
     ('a=None b=True --cfg-options c=0.5', dict(a=None, b=True, c=0.5))))
 def test_config_options(items, wanted):
     parser = ArgumentParser()
     common.add_config_options(parser)
-    args = parser.parse_args(['config', *(['--cfg-options'] if items else []), *items.split()])
+    args = parser.parse_args(['config', '--cfg-options', *items.split()])
     assert loading.read_config_options(args.cfg_options, args.config) == wanted
 
 
