@@ -5,7 +5,7 @@ What runs for more than about a second is slow.
 from contextlib import suppress
 
 import pytest
-from docs.documented import NotClaimed, check_names, parse, read_command
+from docs.documented import ELSEWHERE, NotClaimed, check_names, parse, read_command
 from docs.pages import PAGES, commands, fences, name_of
 
 #: Languages of fences, tested here, by test_python.py, and not at all (output, formulas, citations).
@@ -15,8 +15,6 @@ FENCES = fences('bash')
 COMMANDS = {command.text: command for fence in FENCES for command in commands(fence.code)}
 #: Tools that run for more than a second, or are in a fence with others that do.
 SLOW_TOOLS = {'attention', 'export', 'test', 'train'}
-#: Options of data in layouts that tests/annotations makes and trains on.
-ELSEWHERE = {'--palette', '--train-images', '--ignore-label'}
 
 
 def runs_of(fence):
