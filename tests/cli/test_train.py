@@ -91,7 +91,7 @@ def test_processes_and_launcher_that_do_not_match_are_refused(options, env, said
 @pytest.mark.skipif(not SAMPLES.is_dir(), reason='no samples beside the checkout')
 @pytest.mark.parametrize('config, data, length, classes', (
     (SMALL_CONFIG, 'coco_sample', 'epochs=3', range(80, 81)),
-    ('semfpn_xcit_n12_p16_small', 'ade20k_sample/ADEChallengeData2016', 'iters=40', range(101, 151))),
+    ('semfpn_xcit_n12_p16_small', 'ade20k_sample/ADEChallengeData2016', 'iters=60', range(101, 151))),
     ids=('coco', 'ade20k'))
 def test_small_config_learns_from_real_images(config, data, length, classes, tmp_path):
     """The small configs on 100 images of COCO and 20 of ADE20k: classes out of the data, a loss that clearly falls."""
