@@ -3,6 +3,7 @@ import ast
 import re
 from collections import Counter
 from graphlib import CycleError, TopologicalSorter
+from importlib import import_module
 from importlib.util import resolve_name
 
 import pytest
@@ -116,34 +117,29 @@ def test_tests_mirror_the_rooms_and_stay_small():
 
 
 def test_private_names_of_mmengine_stand_in_one_file():
-    """A name with an underscore that an object of this package does not have is one of a framework."""
-    allowed = {'torch': {'_BatchNorm', '_InstanceNorm', '_dynamo', '_shutdown_workers', '_workers',
-                         '_get_iterator', '_check'},
-               'os': {'_exit'},
-               'argparse': {'_actions'},  # the only way to a parser's arguments
-               'NamedTuple': {'_asdict', '_replace'}}
+    """A name with an underscore that a file of this package does not define is one of a framework."""
+    allowed = {'_BatchNorm', '_InstanceNorm', '_dynamo', '_shutdown_workers', '_workers', '_get_iterator', '_check',
+               '_exit', '_actions',  # of torch, os, and argparse: the only way to a parser's arguments
+               '_asdict', '_replace'}  # of named tuples
     found = []
     for path in MODULES.values():
         if path.match('compat/internals.py') or path.match('compat/mmcv_*.py') or 'models' in path.parts:
             continue  # the latter read private names of torch and torchvision
         nodes = [*ast.walk(ast.parse(path.read_text()))]
-        attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
-        own = {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
-        own |= {node.attr for node in attributes if isinstance(node.ctx, ast.Store)
-                and getattr(node.value, 'id', '') == 'self'}
-        own |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        own = {getattr(node, name) for node in nodes for name in ('name', 'attr', 'id') if hasattr(node, name)
+               and isinstance(getattr(node, 'ctx', ast.Store()), ast.Store)}
         own |= {node.slice.value for node in nodes if isinstance(node, ast.Subscript)
-                and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)}
-        found += [f'{path.name}: {ast.unparse(node)}' for node in attributes if node.attr.startswith('_')
-                  and not node.attr.startswith('__') and node.attr not in own.union(*allowed.values())]
+                and isinstance(node.slice, ast.Constant)}
+        found += [f'{path.name}: {ast.unparse(node)}' for node in nodes if isinstance(node, ast.Attribute)
+                  and re.match('_[^_]', node.attr) and node.attr not in own | allowed]
     assert not found, 'names that an update may change belong in compat/internals.py'
 
 
-@pytest.mark.parametrize('room', ['train.runner', 'train.loops', 'train.saving', 'train.loaders'])
-def test_no_private_method_of_mmengine_is_replaced_elsewhere(room):
-    module = __import__(f'xcit_dense.{room}', fromlist=['x'])
-    for kind in vars(module).values():
-        if isinstance(kind, type) and kind.__module__ == module.__name__:
-            theirs = {name for base in kind.__mro__ if base.__module__.startswith('mmengine') for name in vars(base)}
-            assert not [name for name in vars(kind) if name.startswith('_') and not name.startswith('__')
-                        and name in theirs - {'_abc_impl'}], kind
+def test_no_private_method_of_mmengine_is_replaced_elsewhere():
+    for room in ('runner', 'loops', 'saving', 'loaders'):
+        module = import_module(f'xcit_dense.train.{room}')
+        for kind in vars(module).values():
+            if isinstance(kind, type) and kind.__module__ == module.__name__:
+                theirs = {name for base in kind.__mro__ if base.__module__.startswith('mmengine')
+                          for name in vars(base) if re.match('_[^_]', name)}
+                assert not {*vars(kind)} & theirs - {'_abc_impl'}, kind

@@ -48,14 +48,6 @@ def end(process):
     return process.returncode, error
 
 
-def wait_for(condition):
-    for _ in range(600):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError('it did not come to it')
-
-
 def test_usage():
     for args, work_dir in (((), 'runs/mine'), (('config', ), '')):
         process = subprocess.run(['bash', SCRIPT, *args], env={'PATH': os.environ['PATH'], 'WORK_DIR': work_dir},
@@ -76,18 +68,13 @@ def test_one_launcher_a_node_gets_the_whole_command(slurm, tmp_path):
 
 @pytest.mark.parametrize('restarts, saved, resumed', ((1, True, True), (1, False, False), (0, True, False)))
 def test_only_a_job_that_was_put_back_goes_on_from_what_it_saved(slurm, tmp_path, restarts, saved, resumed):
+    """The exit code is the training's."""
     start, calls = slurm
     (tmp_path / 'my run').mkdir()
     if saved:
         (tmp_path / 'my run/last_checkpoint').touch()
-    assert end(start('config', SLURM_RESTART_COUNT=restarts))[0] == 0
-    assert ('--resume' in calls()[-1]) == resumed
-
-
-def test_the_exit_code_is_the_trainings(slurm):
-    start, calls = slurm
-    assert end(start('config', TRAINING='exit 3')) == (3, '')
-    assert [call[0] for call in calls()] == ['scontrol', 'srun']
+    assert end(start('config', SLURM_RESTART_COUNT=restarts, TRAINING='exit 3')) == (3, '')
+    assert [call[0] for call in calls()] == ['scontrol', 'srun'] and ('--resume' in calls()[-1]) == resumed
 
 
 @pytest.mark.parametrize('times', (1, 2))
@@ -96,7 +83,9 @@ def test_a_signal_lets_the_training_save_and_puts_the_job_back(slurm, tmp_path, 
     start, calls = slurm
     process = start('config', TRAINING=SAVING)
     for call in ('srun', 'scancel')[:times]:
-        wait_for(lambda call=call: (tmp_path / 'calls.pid').exists() and any(c[0] == call for c in calls()))
+        while not ((tmp_path / 'calls.pid').exists() and any(c[0] == call for c in calls())):
+            assert process.poll() is None
+            time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
     assert end(process)[0] == 0
     assert calls()[2:] == [['scancel', '--signal=TERM', '1234567'], ['saved'], ['scontrol', 'requeue', '1234567']]

@@ -1,6 +1,8 @@
 """What each tool reads from its command line: alone, with every option, and what it does not take."""
+import re
 
 import pytest
+import yaml
 from docs.documented import parse
 
 from xcit_dense.cli import tool_names
@@ -22,59 +24,54 @@ LEAST = dict(
     predict=('c w i --out o', dict(config='c', checkpoint='w', images='i', out='o', score_thr=0.3, dtype='float32')),
     test=('c w', dict(config='c', checkpoint='w', launcher='none', dtype='float32')),
     train=('c', dict(config='c', launcher='none', data_findings='stop')))
-OF_DATA = ('--data-root d --train-images e --train-annotations f --val-images g --val-annotations h --test-images i '
-           '--test-annotations j --val-share 0.1 --palette k --ignore-label 11 12 ')
-READ_OF_DATA = dict(data_root='d', train_images='e', train_annotations=['f'], val_images='g', val_annotations=['h'],
-                    test_images='i', test_annotations=['j'], val_share=0.1, palette='k', ignore_label=[11, 12])
-#: Every option of each tool that is not in `LEAST`, and the value that it sets.
+OF_DATA = ('--data-root d --train-images e --train-annotations f ff --val-images g --val-annotations h hh '
+           '--test-images i --test-annotations j jj --val-share 0.1 --palette k --ignore-label 11 12 ')
+#: Every option of each tool that is not in `LEAST`, with a value, of lists with two.
 OPTIONS = dict(
-    adapt=('--arch nano_12_p8 --out o --data-root d', dict(arch='nano_12_p8', out='o', data_root='d')),
-    attention=('--show components --block 4 12 --size 384 --config c --overwrite',
-               dict(show='components', block=[4, 12], size=384, config='c', overwrite=True)),
-    benchmark=('--sizes nano_12 tiny_12 --patches 16 --images 64x96 128x64 --batch 3 --dtype float32 float16 --modes '
-               'training --rivals --runtimes openvino --on-paper --compile --runs 2 --growth --max-tokens 9000 '
-               '--detector --out o --overwrite',
-               dict(sizes=['nano_12', 'tiny_12'], patches=[16], images=[(64, 96), (128, 64)], batch=3,
-                    dtype=['float32', 'float16'], modes=['training'], rivals=[], runtimes=['openvino'], on_paper=True,
-                    compile=True, runs=2, growth=True, max_tokens=9000, detector='gpu', out='o', overwrite=True)),
-    check_data=(f'--cfg-options a=1 b=2 --cfg-options c=3 {OF_DATA} --strict --drop e --no-cache --out o --overwrite',
-                dict(READ_OF_DATA, cfg_options=['a=1', 'b=2', 'c=3'], strict=True, drop='e', no_cache=True, out='o',
-                     overwrite=True)),
-    classify=('--out o --top 3 --size 96 --crop-ratio 0.5 --config c --overwrite',
-              dict(out='o', top=3, size=96, crop_ratio=0.5, config='c', overwrite=True)),
-    export=('--cfg-options a=1 --scores --backbone --image-size 9 8 --overwrite',
-            dict(cfg_options=['a=1'], scores=True, backbone=True, image_size=[9, 8], overwrite=True)),
-    make_demo_data=('--train 1 --val 2 --size 3 --seed 4 --grey --classes star disc',
-                    dict(train=1, val=2, size=3, seed=4, classes=['star', 'disc'], grey=True)),
-    measure=('--cfg-options a=1 --iterations 5 --images 6 --amp --pretrained --out o --overwrite',
-             dict(cfg_options=['a=1'], iterations=5, images=6, amp=True, pretrained=True, out='o', overwrite=True)),
-    plot_curves=('--out o --overwrite', dict(out='o', overwrite=True)),
-    predict=('--cfg-options a=1 --score-thr 0.5 --image-size 9 8 --dtype bfloat16 --tile 7 '
-             '--overlap 0.5 --device cuda --overwrite',
-             dict(cfg_options=['a=1'], score_thr=0.5, image_size=[9, 8],
-                  dtype='bfloat16', tile=7, overlap=0.5, device='cuda', overwrite=True)),
-    test=(f'--work-dir w {OF_DATA} --launcher slurm --local-rank 3 --show-dir s --at-least a=1 b=2 --cfg-options c=3 '
-          '--size 9 --crop-ratio 0.5 --image-size 7 --dtype bfloat16 --runtime openvino --report r --tta '
-          '--knn 5 --batch-size 6 --workers 4 --device cpu --overwrite --sizes 160 224',
-          dict(READ_OF_DATA, work_dir='w', launcher='slurm', local_rank=3, show_dir='s', at_least=[('a', 1), ('b', 2)],
-               cfg_options=['c=3'], size=9, crop_ratio=0.5, image_size=[7], dtype='bfloat16', runtime='openvino',
-               report='r', tta=True, knn=5, batch_size=6, workers=4, device='cpu', overwrite=True,
-               sizes=[160, 224])),
-    train=(f'--work-dir w {OF_DATA} --launcher mpi --local_rank 2 --resume --overwrite --no-pretrained --data-findings '
-           'warn --config-findings warn --amp --compile --auto-scale-lr --cfg-options c=3 --image-size 9 8 --epochs 7 '
-           '--batch-size 6 --lr 0.5 --workers 4 --augment light --suggest --init-from i --val-loss --log tensorboard '
-           'mlflow --seed 3 --device cuda:1 --no-fit --patience 2 --save-teacher',
-           dict(READ_OF_DATA, image_size=[9, 8], epochs=7, batch_size=6, lr=0.5, workers=4, augment='light',
-                suggest='-', work_dir='w', launcher='mpi', local_rank=2, resume='auto', overwrite=True, init_from='i',
-                no_pretrained=True, data_findings='warn', config_findings='warn', amp=True, compile=True,
-                auto_scale_lr=True, cfg_options=['c=3'], val_loss=True, log=['tensorboard', 'mlflow'],
-                seed=3, device='cuda:1', no_fit=True, patience=2, save_teacher=True)))
+    adapt='--arch nano_12_p8 --out o --data-root d',
+    attention='--show components --block 4 12 --size 384 --config c --overwrite',
+    benchmark='--sizes nano_12 tiny_12 --patches 16 8 --images 64x96 128x64 --batch 3 --dtype float32 float16 --modes '
+              'training inference --rivals --runtimes openvino onnxruntime --on-paper --compile --runs 2 --growth '
+              '--max-tokens 9000 --detector --out o --overwrite',
+    check_data=f'--cfg-options a=1 b=2 --cfg-options c=3 {OF_DATA} --strict --drop e --no-cache --out o --overwrite',
+    classify='--out o --top 3 --size 96 --crop-ratio 0.5 --config c --overwrite',
+    export='--cfg-options a=1 b=2 --scores --backbone --image-size 9 8 --overwrite',
+    make_demo_data='--train 1 --val 2 --size 3 --seed 4 --grey --classes star disc',
+    measure='--cfg-options a=1 b=2 --iterations 5 --images 6 --amp --pretrained --out o --overwrite',
+    plot_curves='--out o --overwrite',
+    predict='--cfg-options a=1 b=2 --score-thr 0.5 --image-size 9 8 --dtype bfloat16 --tile 7 --overlap 0.5 --device '
+            'cuda --overwrite',
+    test=f'--work-dir w {OF_DATA} --launcher slurm --local-rank 3 --show-dir s --at-least a=1 b=2 --cfg-options c=3 '
+         'd=4 --size 9 --crop-ratio 0.5 --image-size 7 8 --dtype bfloat16 --runtime openvino --report r --tta --knn 5 '
+         '--batch-size 6 --workers 4 --device cpu --overwrite --sizes 160 224',
+    train=f'--work-dir w {OF_DATA} --launcher mpi --local_rank 2 --resume --overwrite --no-pretrained --data-findings '
+          'warn --config-findings warn --amp --compile --auto-scale-lr --cfg-options c=3 d=4 --image-size 9 8 --epochs '
+          '7 --batch-size 6 --lr 0.5 --workers 4 --augment light --suggest --init-from i --val-loss --log tensorboard '
+          'mlflow --seed 3 --device cuda:1 --no-fit --patience 2 --save-teacher')
+#: Of these, what is not read as it is written.
+READ = dict(
+    benchmark=dict(images=[(64, 96), (128, 64)], rivals=[], detector='gpu'),
+    check_data=dict(cfg_options=['a=1', 'b=2', 'c=3']), test=dict(at_least=[('a', 1), ('b', 2)]),
+    train=dict(resume='auto', suggest='-'))
+
+#: What the usage line has between the name of the program and ``[options]``.
+USAGE = dict(train=' CONFIG', convert_checkpoint=' IN [OUT]', benchmark='',
+             predict=' (WORK_DIR | CONFIG CHECKPOINT) IMAGES --out DIR')
 
 
 def read(line):
     """Return what a tool reads from a command line, which begins with its name."""
     name, *args = line.split()
     return {name: value for name, value in vars(parse(name, args)).items() if name != 'started'}
+
+
+def written(options):
+    """Return the values after each option of a text, as numbers if they read so; True if there is none."""
+    found = {}
+    for name, *values in (part.split() for part in f' {options}'.split(' --')[1:]):
+        values = [yaml.safe_load(value) for value in values]
+        found[name.replace('-', '_')] = (values if len(values) > 1 else values[0]) if values else True
+    return found
 
 
 def rejected(line, capsys):
@@ -85,22 +82,25 @@ def rejected(line, capsys):
     return capsys.readouterr().err
 
 
-def test_every_tool_is_here():
-    assert set(LEAST) == set(tool_names()) and set(OPTIONS) == {*LEAST} - {'convert_checkpoint'}
-
-
 def set_in(found):
     return {key: value for key, value in found.items() if value not in (None, False, [], ())}
 
 
-@pytest.mark.parametrize('name', LEAST)
-def test_defaults_and_every_option(name):
-    (least, defaults), (options, wanted) = LEAST[name], OPTIONS.get(name, ('', {}))
+@pytest.mark.parametrize('name', tool_names())
+def test_defaults_and_every_option(name, capsys):
+    """The usage is one line with the arguments first."""
+    (least, defaults), options = LEAST[name], OPTIONS.get(name, '')
+    wanted = written(options) | READ.get(name, {})
     found = read(f'{name} {least}')
     assert set_in(found) == defaults
     assert set_in(read(f'{name} {least} {options}')) == set_in({**defaults, **wanted})
     others = {'runtime', 'linear', 'iterations', 'minutes'} if options else {'out', 'to', 'which', 'overwrite'}
     assert {*found} - {*defaults, *wanted} <= others  # they exclude one of these options
+    if name in USAGE:
+        with pytest.raises(SystemExit):
+            read(f'{name} --help')
+        first, second = capsys.readouterr().out.splitlines()[:2]
+        assert re.fullmatch(rf'usage: \S+{re.escape(USAGE[name])} \[options\]', first) and not second
 
 
 def test_values_that_options_may_have():
@@ -167,19 +167,9 @@ def test_an_exported_file_needs_no_config(words):
 
 @pytest.mark.parametrize('args, words', (
     ('c m.onnx i', 'm.onnx is an exported file, which needs no CONFIG'), ('m.onnx', 'IMAGES'),
-    ('m.onnx i --dtype bfloat16', 'only for checkpoints'),
+    *((f'm.onnx i --{option}', f'--{option.split()[0]} is only for checkpoints') for option in (
+        'dtype bfloat16', 'image-size 64', 'device cpu', 'cfg-options a=1')),
     ('m.onnx i --runtime x', 'openvino'), ('m.onnx i --runtim', '--runtim'),
     ('c w i --runtime openvino', 'exported file')))
 def test_what_goes_with_an_exported_file(args, words, capsys):
     assert words in rejected(f'predict {args} --out o', capsys)
-
-
-@pytest.mark.parametrize('tool, usage', (
-    ('train', 'CONFIG [options]'), ('convert_checkpoint', 'IN [OUT] [options]'), ('benchmark', '[options]'),
-    ('predict', '(WORK_DIR | CONFIG CHECKPOINT) IMAGES --out DIR [options]')))
-def test_usage_is_one_line_with_the_arguments_first(tool, usage, capsys):
-    with pytest.raises(SystemExit):
-        read(f'{tool} --help')
-    first, second = capsys.readouterr().out.splitlines()[:2]
-    assert first.startswith('usage: ') and first.endswith(f' {usage}') and not second
-    assert first.count(' ') == 2 + usage.count(' ')  # the name of the program, and nothing else before the arguments

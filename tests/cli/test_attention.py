@@ -34,17 +34,10 @@ def written(folder):
 ALL = {'a.png', 'a.npz', 'deep/b.png', 'deep/b.npz', RECORD}
 
 
-def test_a_picture_and_arrays_for_each_image(file, images, tmp_path):
+def test_it_goes_on_past_broken_images_and_names_them(file, images, tmp_path):
     done = run_tool('attention.py', file, images, '--out', tmp_path / 'out')
     assert '2 pictures' in done.stdout and written(tmp_path / 'out') == ALL
     assert np.load(tmp_path / 'out/deep/b.npz')['attention'].shape == (2, 4, 5, 3)
-    run_tool('attention.py', file, images / 'a.jpg', '--out', tmp_path / 'one', '--show', 'components', '--block', 2,
-             '--size', 32)
-    arrays = np.load(tmp_path / 'one/a.npz')
-    assert arrays['components'].shape == (1, 2, 4, 3) and arrays['blocks'] == [2]
-
-
-def test_it_goes_on_past_broken_images_and_names_them(file, images, tmp_path):
     (images / '0.jpg').write_bytes(b'no image')
     (images / 'link.jpg').symlink_to('nowhere')
     done = run_tool('attention.py', file, images, '--out', tmp_path / 'out', check=False)
@@ -53,14 +46,17 @@ def test_it_goes_on_past_broken_images_and_names_them(file, images, tmp_path):
     assert [line.split(' cannot be read: ')[0].strip() for line in lines] == [
         str(images / '0.jpg'), str(images / 'link.jpg')]
     assert 'not an image' in lines[0] and 'OpenCV' not in done.message
+    run_tool('attention.py', file, images / 'a.jpg', '--out', tmp_path / 'one', '--show', 'components', '--block', 2,
+             '--size', 32)
+    arrays = np.load(tmp_path / 'one/a.npz')
+    assert arrays['components'].shape == (1, 2, 4, 3) and arrays['blocks'] == [2]
 
 
 @pytest.mark.parametrize('arguments, words', (
     ('absent.pth images', 'no file'), ('small_12_p8_dinn images', 'did you mean small_12_p8_dino'),
     ('FILE absent', 'no image or folder'), ('FILE empty', 'no image in'), ('FILE images --block 3', '1 to 2'),
-    ('FILE images --show levels', 'no levels'), ('FILE images --config absent', 'absent'),
-    ('images/a.jpg images', 'a.jpg'), ('FILE images --out images', 'another folder'),
-    ('FILE twice', 'differ only in their suffix')))
+    ('FILE images --config absent', 'absent'), ('images/a.jpg images', 'a.jpg'),
+    ('FILE images --out images', 'another folder'), ('FILE twice', 'differ only in their suffix')))
 def test_mistakes(arguments, words, file, images, tmp_path):
     (tmp_path / 'empty').mkdir()
     shutil.copytree(images, tmp_path / 'twice')

@@ -36,20 +36,16 @@ def images(tmp_path):
 
 
 def classify(*args, cwd, code=0):
+    """Run the tool; return what it printed and what it wrote."""
     done = run_tool('classify.py', *args, '--size', 32, cwd=cwd, check=False)
     assert done.returncode == code, done.stdout
-    return done.stdout
-
-
-def read(path):
-    return json.loads(path.read_text())
+    return done.stdout, json.loads((cwd / 'classified.json').read_text())
 
 
 def test_an_image_has_a_block(weights, images, tmp_path):
-    output = classify(weights, images / 'a.png', '--top', 3, cwd=tmp_path)
+    output, found = classify(weights, images / 'a.png', '--top', 3, cwd=tmp_path)
     assert 'a.png\n   70.0%  dog\n   20.0%  cat\n    6.0%  a newt\n' in output
     assert '4 classes (names: the checkpoint); crops of 32 x 32' in output and 'image/s' not in output
-    found = read(tmp_path / 'classified.json')
     assert (found['size'], found['crop_ratio'], found['names_from']) == (32, 1, 'the checkpoint')
     image, = found['images']
     assert image['path'] == str(images / 'a.png')
@@ -59,24 +55,21 @@ def test_an_image_has_a_block(weights, images, tmp_path):
 
 def test_a_folder_has_a_line_for_each(weights, images, tmp_path):
     """A long path and a hostile name stay in their column."""
-    output = classify(weights, images, '--out', 'out/x.json', cwd=tmp_path)
+    output, found = classify(weights, images, cwd=tmp_path)
     lines = [line for line in output.splitlines() if '70.0%' in line]
-    assert lines == ['a.png        70.0%  dog  (20% cat)', 'b.jpg        70.0%  dog  (20% cat)',
-                     'deep/c.png   70.0%  dog  (20% cat)']
-    found = read(tmp_path / 'out/x.json')
+    assert lines == [f'{name:<10}   70.0%  dog  (20% cat)' for name in ('a.png', 'b.jpg', 'deep/c.png')]
     assert [len(image['top']) for image in found['images']] == [4] * 3 and found['unreadable'] == []
     (images / 'a.png').rename(images / f'{"long" * 20}.png')
     (images / 'b.jpg').rename(images / 'b\x1b[31m.jpg')
-    output = classify(weights, images, cwd=tmp_path)
+    output, _ = classify(weights, images, cwd=tmp_path)
     assert '\x1b' not in output
     assert len({line.index('70.0%') for line in output.splitlines() if '70.0%' in line}) == 1
 
 
 def test_images_that_cannot_be_read_end_nothing(weights, images, tmp_path):
     (images / 'a.png').write_bytes(b'no image')
-    output = classify(weights, images, cwd=tmp_path, code=1)
+    output, found = classify(weights, images, cwd=tmp_path, code=1)
     assert '1 of 3 images could not' in output and str(images / 'a.png') in output and '2 images in' in output
-    found = read(tmp_path / 'classified.json')
     assert len(found['images']) == 2 and found['unreadable'][0]['path'] == str(images / 'a.png')
     assert 'not an image' in found['unreadable'][0]['reason']
 
@@ -91,8 +84,8 @@ def test_what_was_done_before_ctrl_c_is_written(weights, images, tmp_path, monke
         return inner(path)
 
     monkeypatch.setattr(classifying, 'read_picture', read_picture)
-    assert 'stopped' in classify(weights, images, cwd=tmp_path, code=130)
-    assert [image['path'] for image in read(tmp_path / 'classified.json')['images']] == list(map(str, reads[:2]))
+    output, found = classify(weights, images, cwd=tmp_path, code=130)
+    assert 'stopped' in output and [image['path'] for image in found['images']] == list(map(str, reads[:2]))
 
 
 @pytest.mark.integration

@@ -12,31 +12,16 @@ from helpers.tools import environment
 from xcit_dense.cli import tool_names
 
 
-@pytest.fixture
-def run_interrupted(tmp_path):
-    """A function that runs a command which gets the signal when it imports a module."""
-
-    def run(module, *command):
-        (tmp_path / f'{module}.py').write_text('import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n')
-        path = os.pathsep.join((str(tmp_path), environment()['PYTHONPATH']))
-        # the tests may have been started in the background, where a shell has the signal ignored
-        return subprocess.run([sys.executable, *command], cwd=ROOT, text=True, capture_output=True,
-                              env=environment(PYTHONPATH=path),
-                              preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL))
-
-    return run
-
-
-@pytest.mark.parametrize('command', [
-    *([f'tools/{name}.py'] for name in tool_names()), ['-m', 'xcit_dense', 'train'], ['-m', 'xcit_dense', '--help']],
-                         ids=' '.join)
-def test_before_the_options_are_read(command, run_interrupted):
-    done = run_interrupted('argparse', *command)
-    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGINT, '', 'stopped\n')
-
-
-@pytest.mark.parametrize('module', ('torch', 'difflib', pytest.param('mmengine', marks=pytest.mark.slow)))
-def test_while_the_frameworks_load(module, run_interrupted):
-    """Also if other code catches KeyboardInterrupt, or reports that it ignores it."""
-    done = run_interrupted(module, '-m', 'xcit_dense', 'train', 'maskrcnn_xcit_tiny')
+@pytest.mark.parametrize('module, command', [
+    *(('argparse', f'tools/{name}.py') for name in tool_names()), ('argparse', '-m xcit_dense train'),
+    ('argparse', '-m xcit_dense --help'), ('torch', '-m xcit_dense train maskrcnn_xcit_tiny'),
+    ('difflib', '-m xcit_dense train maskrcnn_xcit_tiny')])
+def test_a_signal_while_a_module_is_imported(module, command, tmp_path):
+    """Before the options are read, and while the frameworks load, also if other code catches KeyboardInterrupt."""
+    (tmp_path / f'{module}.py').write_text('import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n')
+    path = os.pathsep.join((str(tmp_path), environment()['PYTHONPATH']))
+    # the tests may have been started in the background, where a shell has the signal ignored
+    done = subprocess.run([sys.executable, *command.split()], cwd=ROOT, text=True, capture_output=True,
+                          env=environment(PYTHONPATH=path),
+                          preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL))
     assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGINT, '', 'stopped\n')

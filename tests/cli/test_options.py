@@ -1,7 +1,5 @@
 """What the options of the tools become: each value where the run reads it."""
-import itertools
 import os
-import sys
 from argparse import ArgumentParser, Namespace
 from types import SimpleNamespace
 
@@ -10,12 +8,12 @@ import torch
 from mmengine.device import get_device
 from mmengine.device import utils as device_utils
 
-from benchmarks import cells, growth, report
 from helpers.paths import TINY_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.cli import common
 from xcit_dense.config import loading
 from xcit_dense.config.loading import load_config
+from xcit_dense.data import demo
 from xcit_dense.errors import ConfigError
 from xcit_dense.train import runner as runner_module
 from xcit_dense.train import work_dirs
@@ -30,7 +28,7 @@ def ran(monkeypatch, demo_data, tmp_path):
         torch.save(dict(meta={}, optimizer={}), tmp_path / name)
 
     def run(*args, check=True):
-        found = SimpleNamespace(cfg=None, done=[], loaded=[])
+        found = SimpleNamespace(cfg=None, done=[])
 
         def build(cfg):
             found.cfg = cfg
@@ -46,20 +44,9 @@ def ran(monkeypatch, demo_data, tmp_path):
     return run
 
 
-def test_what_is_missing_may_have_been_read_by_another_option(monkeypatch, capsys):
-    """Of the words of the process, where a tool is called without any."""
-    monkeypatch.setattr(sys, 'argv', ['tool', '--cfg-options', 'seed=1', 'my.py'])
-    parser = common.Parser()
-    parser.add_argument('config', metavar='CONFIG')
-    parser.add_argument('--cfg-options', nargs='+')
-    with pytest.raises(SystemExit):
-        parser.parse_args()
-    assert '--cfg-options reads every word after it, including my.py:' in capsys.readouterr().err
-
-
 @pytest.mark.parametrize('name, before, after', (
-    ('cpu', '2,3', '-1'), ('cuda:1', None, '1'), ('cuda:1', '2,3', '3'), ('cuda:1', 'GPU-a,GPU-b', 'GPU-b'),
-    ('cuda:2', '2,3', '-1'), ('cuda', '2,3', '2,3'), (None, '2,3', '2,3')))
+    ('cpu', '2,3', '-1'), ('cuda:1', None, '1'), ('cuda:1', 'GPU-a,GPU-b', 'GPU-b'), ('cuda:2', '2,3', '-1'),
+    ('cuda', '2,3', '2,3'), (None, '2,3', '2,3')))
 def test_a_device_is_what_cuda_shows(name, before, after, monkeypatch):
     monkeypatch.setattr(device_utils, 'DEVICE', 'npu')
     monkeypatch.setattr(torch.cuda, 'is_available', lambda: os.environ['CUDA_VISIBLE_DEVICES'] != '-1')
@@ -76,38 +63,37 @@ def test_a_device_is_what_cuda_shows(name, before, after, monkeypatch):
 
 def test_seed_and_device_of_a_training(ran, monkeypatch):
     monkeypatch.setattr(device_utils, 'DEVICE', 'npu')
-    assert ran('--seed', '3', '--device', 'cpu').cfg.randomness.seed == 3 and get_device() == 'cpu'
+    assert ran('--seed', '0', '--device', 'cpu').cfg.randomness.seed == 0 and get_device() == 'cpu'
     assert 'randomness.seed' in ran('--seed', '-1', check=False).tool.stdout
 
 
 @pytest.mark.parametrize('args, resume, load_from, overwrite', (
-    ((), False, None, False), (('--resume', 'a.pth'), 'a.pth', None, False),
-    (('--cfg-options', 'resume=True', 'load_from=a.pth'), True, 'a.pth', False),
-    (('--resume', '--cfg-options', 'load_from=a.pth'), 'auto', 'a.pth', False),
-    (('--overwrite', ), False, None, True), (('--overwrite', '--resume'), 'auto', None, True)))
+    ('', False, None, False), ('--resume a.pth', 'a.pth', None, False),
+    ('--cfg-options resume=True load_from=a.pth', True, 'a.pth', False),
+    ('--resume --cfg-options load_from=a.pth', 'auto', 'a.pth', False), ('--overwrite', False, None, True),
+    ('--overwrite --resume', 'auto', None, True)))
 def test_train_goes_on_or_begins(args, resume, load_from, overwrite, ran):
     """The runner moves what --overwrite allows it to (tests/train/test_work_dirs.py)."""
-    found = ran('--work-dir', 'run', *args)
-    assert found.done == [('checked', 'run', bool(resume), overwrite), 'trained']
+    found = ran('--work-dir', 'run', *(['--minutes', '3'] if resume else []), *args.split())
+    assert found.done == [('checked', 'run', bool(resume), overwrite), 'trained'] and 'timed' not in found.cfg
+    assert ('--minutes 3 is not used: a resumed run keeps its length' in found.tool.stdout) == bool(resume)
     assert found.cfg.get('resume', False) == resume and found.cfg.get('load_from') == load_from
 
 
 @pytest.mark.parametrize('options, pretrained, scaled', (
     ((), True, False), (('--no-pretrained', '--auto-scale-lr'), False, True), (('--resume', ), True, False)))
 def test_train_takes_its_options(options, pretrained, scaled, ran):
-    """Parts keep the weights that the config names. A resumed run does not fetch them (train/test_work_dirs.py)."""
+    """Parts keep the weights that the config names. A resumed run does not fetch them (train/test_work_dirs.py).
+
+    The runner alone scales the rate if it is asked to, otherwise it follows the batch.
+    """
     init = 'model.backbone.init_cfg'
-    cfg = ran(*options, '--cfg-options', f'{init}.type=Pretrained', f'{init}.checkpoint=weights.pth',
-              'train_cfg.max_epochs=7').cfg
+    values = f'{init}.type=Pretrained', f'{init}.checkpoint=weights.pth', 'train_cfg.max_epochs=7'
+    plain, cfg = (ran(*options, *batch, '--cfg-options', *values).cfg for batch in ((), ('--batch-size', '4')))
     assert bool(cfg.model.backbone.init_cfg) == pretrained and bool(cfg.auto_scale_lr.get('enable')) == scaled
     assert cfg.train_cfg.max_epochs == 7 and cfg.launcher == 'none'
     assert cfg.work_dir == f'work_dirs/{TINY_CONFIG.stem}'
-
-
-def test_the_runner_alone_scales_the_rate_where_it_is_asked_to(ran):
-    plain, larger, scaled = (ran(*options).cfg.optim_wrapper.optimizer.lr for options in (
-        (), ('--batch-size', 4), ('--batch-size', 4, '--auto-scale-lr')))
-    assert larger == 2 * plain and scaled == plain
+    assert cfg.optim_wrapper.optimizer.lr == (1 if scaled else 2) * plain.optim_wrapper.optimizer.lr
 
 
 def test_train_needs_no_test_set_and_says_which_data_is_missing(ran):
@@ -124,71 +110,45 @@ def test_only_the_first_process_looks_after_the_work_dir(ran, monkeypatch):
 
 
 @pytest.mark.parametrize('given, of_config, wanted', ((None, None, 'work_dirs/name'), (None, 'theirs', 'theirs'),
-                                                      ('mine', None, 'mine'), ('mine', 'theirs', 'mine')))
+                                                      ('mine', 'theirs', 'mine')))
 def test_the_work_dir(given, of_config, wanted, tmp_path, monkeypatch):
     monkeypatch.delenv('LOCAL_RANK', raising=False)
     config = tmp_path / 'name.py'
     config.write_text(f"work_dir = '{of_config}'\n" if of_config else '')
     cfg = load_config(config, work_dir=given)
-    common.set_run_options(cfg, Namespace(launcher='mpi', local_rank=3, config=str(config)))
-    assert (cfg.work_dir, cfg.launcher, os.environ['LOCAL_RANK']) == (wanted, 'mpi', '3')
-    common.set_run_options(cfg, Namespace(launcher='none', local_rank=4, config=str(config)))
+    for rank in (3, 4):
+        common.set_run_options(cfg, Namespace(launcher='mpi', local_rank=rank, config=str(config)))
+        assert (cfg.work_dir, cfg.launcher) == (wanted, 'mpi')
     assert os.environ['LOCAL_RANK'] == '3'  # the launcher's counts
 
 
 @pytest.mark.parametrize('items, wanted', (
-    ('', {}), ('a.b=2', {'a.b': 2}), ('a=x=y', dict(a='x=y')), ('a=[1,2] b=(3,4)', dict(a=[1, 2], b=(3, 4))),
-    ('a=1 a=2', dict(a=2)), ('a=', dict(a='')), ('a.b={}.pth', {'a.b': '{}.pth'}),
+    ('a.b=2 a=x=y', {'a.b': 2, 'a': 'x=y'}), ('a=[1,2] b=(3,4)', dict(a=[1, 2], b=(3, 4))),
+    ('a=1 a=2', dict(a=2)), ('a= a.b={}.pth', {'a': '', 'a.b': '{}.pth'}),
     ('a=None b=True --cfg-options c=0.5', dict(a=None, b=True, c=0.5))))
 def test_config_options(items, wanted):
     parser = ArgumentParser()
     common.add_config_options(parser)
-    args = parser.parse_args(['config', *(['--cfg-options'] if items else []), *items.split()])
+    args = parser.parse_args(['config', '--cfg-options', *items.split()])
     assert loading.read_config_options(args.cfg_options, args.config) == wanted
 
 
 def test_demo_data_has_as_many_and_as_large_images_as_asked(monkeypatch):
-    from xcit_dense.data import demo
     made = []
     monkeypatch.setattr(demo, 'make_demo_data', lambda *args: made.append(args))
-    done = run_tool('make_demo_data.py', 'out', '--train', 5, '--val', 4, '--size', 64, '--seed', 3)
-    assert made[0][:5] == ('out', 5, 4, 64, 3) and '5 training and 4 validation' in done.stdout
+    for options, more in (((), (demo.CLASSES, False)), (('--classes', 'star', 'disc', '--grey'),
+                                                        (['star', 'disc'], True))):
+        done = run_tool('make_demo_data.py', 'out', '--train', 5, '--val', 4, '--size', 64, '--seed', 3, *options)
+        assert made.pop() == ('out', 5, 4, 64, 3, *more) and '5 training and 4 validation' in done.stdout
 
 
 @pytest.mark.parametrize('item, words', (
-    ('foo', ('KEY=VALUE', "'foo'")), ('=3', ("'=3'", )),
-    ('train_cfg.x=[1,2', ('brackets', '"train_cfg.x=[1,2]"')),
+    ('foo', ('KEY=VALUE', "'foo'")), ('=3', ("'=3'", )), ('x=[1,2', ('brackets', '"x=[1,2]"')),
     ('a=dict(b=1)', (f"_base_ = '{TINY_CONFIG}'", 'a=dict(b=1)')),
     ('custom_hooks=[dict(type="EMAHook")]', ('does not accept dicts', 'custom_hooks=[dict(type="EMAHook")]')),
-    ("model.backbone.init_cfg={'type': 'x'}", ('does not accept dicts', 'Write the dict into your own config'))))
+    ("model={'type': 'x'}", ('does not accept dicts', 'Write the dict into your own config'))))
 def test_options_that_cannot_be_read(item, words):
     """The error shows how to write the value; a dict belongs into a config file."""
     done = run_tool('train.py', TINY_CONFIG, '--cfg-options', 'train_cfg.val_begin=2', item, check=False)
     assert done.returncode == 1 and done.message.startswith('error: --cfg-options')
     assert all(word in done.message for word in words)
-
-
-@pytest.mark.parametrize('device, bfloat16, args, batch, dtypes', (
-    ('cpu', False, (), 1, ['float32']), ('cpu', True, (), 1, ['float32', 'bfloat16']),
-    ('cuda', True, (), 2, ['bfloat16']),
-    ('cuda', True, ('--batch', 3, '--dtype', 'float32', 'float16'), 3, ['float32', 'float16'])))
-def test_the_benchmark_measures_what_was_asked(device, bfloat16, args, batch, dtypes, monkeypatch, tmp_path):
-    """Every size, patch, type and mode, on the images asked for; a cell and its growth in turn, each kept when done."""
-    asked, saved = [], []
-    monkeypatch.setattr('mmengine.device.get_device', lambda: device)
-    monkeypatch.setattr('xcit_dense._utils.machine.has_bfloat16', lambda device: bfloat16)
-    monkeypatch.setattr(cells, 'machine_rates', lambda dtypes: {dtype: f'rate of {dtype}' for dtype in dtypes})
-    monkeypatch.setattr(cells, 'cell_jobs', lambda arch, images, **options: [dict(options, arch=arch, images=images)])
-    monkeypatch.setattr(growth, 'growth_jobs', lambda arch, **options: [dict(options, arch=arch)])
-    monkeypatch.setattr(cells, 'run_jobs', lambda jobs: (asked.append(job) or job for job in jobs))
-    monkeypatch.setattr(report, 'save', lambda result, out: saved.append((len(result['cells']), len(result['growth']))))
-    monkeypatch.setattr(report, 'markdown', lambda result: 'the table')
-    monkeypatch.setattr(report, 'plot', lambda result, out: [])
-    done = run_tool('benchmark.py', *args, '--sizes', 'nano_12', '--images', '64x96', '--runs', 4, '--growth',
-                    '--rivals', 'timm', '--max-tokens', 99, '--out', tmp_path)
-    wanted = []
-    for arch, dtype, mode in itertools.product(('nano_12_p8', 'nano_12_p16'), dtypes, ('inference', 'training')):
-        both = dict(arch=arch, dtype=dtype, mode=mode, names=['ours', 'timm'], runs=4, rates=f'rate of {dtype}')
-        wanted += [dict(both, images=[(64, 96)], batch=batch, compiled=False), dict(both, max_tokens=99)]
-    assert asked == wanted and 'the table' in done.stdout
-    assert saved == [((i + 2) // 2, (i + 1) // 2) for i in range(len(wanted))]

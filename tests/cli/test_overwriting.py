@@ -16,6 +16,13 @@ def tree(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob('*') if path.is_file()}
 
 
+def filled(text, **paths):
+    """The words of a command with paths in the place of names."""
+    for name, path in paths.items():
+        text = text.replace(name, str(path))
+    return text.split()
+
+
 @pytest.fixture(scope='module')
 def classifier(tmp_path_factory):
     path = tmp_path_factory.mktemp('weights') / 'own.pth'
@@ -41,12 +48,11 @@ CALLS = dict(
 def test_files_of_others_are_not_overwritten(tool, trained, trained_segmentor, classifier, demo_data, tmp_path):
     """But its own are, and those of others where it is asked for."""
     out, (arguments, names) = tmp_path / 'out', CALLS[tool]
-    for word, path in dict(DETECTOR=trained[0], SEGMENTOR=trained_segmentor[0], CLASSIFIER=classifier, DATA=demo_data,
-                           OUT=out).items():
-        arguments = arguments.replace(word, str(path))
+    arguments = filled(arguments, DETECTOR=trained[0], SEGMENTOR=trained_segmentor[0], CLASSIFIER=classifier,
+                       DATA=demo_data, OUT=out)
 
     def run(*options, check=True):
-        return run_tool(f'{tool.removesuffix("_seg")}.py', *arguments.split(), *options, cwd=tmp_path, check=check)
+        return run_tool(f'{tool.removesuffix("_seg")}.py', *arguments, *options, cwd=tmp_path, check=check)
 
     for name in names:
         (out / name).parent.mkdir(parents=True, exist_ok=True)
@@ -65,21 +71,26 @@ def test_files_of_others_are_not_overwritten(tool, trained, trained_segmentor, c
     assert run(check=False).returncode == 1 and (out / names[0]).read_bytes() == b'mine'
 
 
-@pytest.mark.parametrize('task', ('det', 'seg'))
-def test_pictures_of_a_test_overwrite_nothing(task, trained, trained_segmentor, demo_data, tmp_path):
-    config, work_dir = (TINY_CONFIG, trained[0]) if task == 'det' else (TINY_SEG_CONFIG, trained_segmentor[0])
-    images = tmp_path / 'images'
-    shutil.copytree(demo_data / ('val2017' if task == 'det' else 'images/validation'), images)
-    arguments = 'test.py', config, work_dir, '--data-root', demo_data, '--work-dir', tmp_path / 'run', '--show-dir'
-    before = tree(images)
-    done = run_tool(*arguments, images, check=False)  # of the same names
-    assert done.returncode == 1 and '3 files' in done.message and '--overwrite' in done.message
-    assert tree(images) == before
-    for _ in range(2 if task == 'seg' else 0):
-        run_tool(*arguments, tmp_path / 'shown')
-        assert len(tree(tmp_path / 'shown')) == 4
-    run_tool(*arguments, images, '--overwrite')
-    assert len(tree(images)) == 4 and not set(tree(images).values()) & set(before.values())
+def test_pictures_of_a_test_overwrite_nothing(trained_segmentor, demo_data, tmp_path):
+    """Those that a failed test did not draw are nobody's."""
+    data, shown = shutil.copytree(demo_data, tmp_path / 'data'), tmp_path / 'shown'
+    images = data / 'images/validation'
+    arguments = ('test.py', TINY_SEG_CONFIG, trained_segmentor[0], '--data-root', data, '--work-dir', tmp_path / 'run',
+                 '--cfg-options', 'test_dataloader.batch_size=1', '--show-dir', shown)
+    (images / '000000000002.jpg').write_bytes(b'no image')
+    done = run_tool(*arguments, check=False)
+    assert done.returncode == 1 and '000000000002.jpg' in done.message
+    (shown / '000000000003.jpg').write_text('mine')
+    shutil.copy(demo_data / 'images/validation/000000000002.jpg', images)
+    before = tree(shown)
+    done = run_tool(*arguments, check=False)
+    assert done.returncode == 1 and '000000000003.jpg' in done.message and '000000000001.jpg' not in done.message
+    assert tree(shown) == before
+    for options in ((), ('--overwrite', )):
+        run_tool(*arguments[:-1], tmp_path / 'others', *options)
+        assert len(tree(tmp_path / 'others')) == 4
+    run_tool(*arguments, '--overwrite')
+    assert b'mine' not in tree(shown).values()
 
 
 #: By output: a command that would write it over something that it reads.
@@ -100,8 +111,7 @@ OVER_INPUTS = dict(
 @pytest.mark.parametrize('what', OVER_INPUTS)
 def test_what_a_command_reads_is_not_even_overwritten_with_overwrite(
         what, trained, classifier, demo_data, tmp_path, monkeypatch):
-    data, words = tmp_path / 'data', dict(DETECTOR=trained[0], DATA=tmp_path / 'data', WORK=tmp_path)
-    shutil.copytree(demo_data, data)
+    shutil.copytree(demo_data, tmp_path / 'data')
     (tmp_path / 'base.py').write_text(f"_base_ = '{TINY_CONFIG}'\n")
     (tmp_path / 'mine.py').write_text("_base_ = './base.py'\ncustom_imports = dict(imports=['mine_too'])\n")
     (tmp_path / 'mine_too.py').write_text('')
@@ -110,29 +120,12 @@ def test_what_a_command_reads_is_not_even_overwritten_with_overwrite(
     (tmp_path / 'link.py').symlink_to('base.py')
     shutil.copy(classifier, tmp_path)
     before = tree(tmp_path)
-    tool, *arguments = OVER_INPUTS[what].split()
-    for word, path in words.items():
-        arguments = [argument.replace(word, str(path)) for argument in arguments]
+    tool, *arguments = filled(OVER_INPUTS[what], DETECTOR=trained[0], DATA=tmp_path / 'data', WORK=tmp_path)
     for options in ([], ['--overwrite']):
         done = run_tool(f'{tool}.py', *arguments, *options, cwd=tmp_path, check=False)
         assert done.returncode == 1 and 'this command reads' in done.message and '--overwrite' not in done.message
         after = tree(tmp_path)
         assert {name: after[name] for name in before} == before
-
-
-def test_pictures_that_a_failed_test_did_not_draw_are_nobodys(trained, demo_data, tmp_path):
-    data = tmp_path / 'data'
-    shutil.copytree(demo_data, data)
-    (data / 'val2017/000000000002.jpg').write_bytes(b'no image')
-    arguments = (TINY_CONFIG, trained[0], '--data-root', data, '--work-dir', tmp_path / 'run', '--show-dir',
-                 tmp_path / 'shown', '--cfg-options', 'test_dataloader.batch_size=1')
-    done = run_tool('test.py', *arguments, check=False)
-    assert done.returncode == 1 and '000000000002.jpg' in done.message
-    (tmp_path / 'shown/000000000003.jpg').write_text('mine')
-    shutil.copy(demo_data / 'val2017/000000000002.jpg', data / 'val2017')
-    done = run_tool('test.py', *arguments, check=False)
-    assert done.returncode == 1 and '000000000003.jpg' in done.message and '000000000001.jpg' not in done.message
-    assert (tmp_path / 'shown/000000000003.jpg').read_text() == 'mine'
 
 
 def test_demo_data_are_made_in_no_folder_with_other_data(demo_data, tmp_path):
@@ -146,8 +139,7 @@ def test_demo_data_are_made_in_no_folder_with_other_data(demo_data, tmp_path):
 
     shutil.copytree(demo_data, coco)
     (coco / RECORD).unlink()  # as if it were COCO
-    for _ in range(2):
-        assert_refused(coco, 'new or empty')
+    assert_refused(coco, 'new or empty')
     run_tool('make_demo_data.py', own, '--train', 2, '--val', 1, '--size', 48)
     shutil.copy(coco / 'train2017/000000000002.jpg', own / 'train2017')
     (own / 'classes.txt').write_text('my\nwords\n')
@@ -162,11 +154,10 @@ def test_demo_data_are_made_in_no_folder_with_other_data(demo_data, tmp_path):
 
 
 def test_a_folder_predicted_twice_is_predicted_without_its_pictures(trained, demo_data, tmp_path):
-    names = {'000000000001.jpg', '000000000002.jpg'}
+    names, out = {'000000000001.jpg', '000000000002.jpg'}, tmp_path / 'images/out'
     (tmp_path / 'images').mkdir()
     for name in names:
         shutil.copy(demo_data / 'val2017' / name, tmp_path / 'images')
-    out = tmp_path / 'images/out'
 
     def predict(source=tmp_path / 'images', to=out):
         return run_tool('predict.py', TINY_CONFIG, trained[0], source, '--out', to).stdout

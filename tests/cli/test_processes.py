@@ -6,14 +6,12 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 
 import pytest
 
-from helpers.models import dense_state, save
 from helpers.paths import ROOT, TINY_CONFIG
 from helpers.tools import environment, run_process
-from xcit_dense.weights import newest_checkpoint, read_checkpoint
+from xcit_dense.weights import newest_checkpoint
 
 pytestmark = pytest.mark.integration
 
@@ -31,32 +29,15 @@ def work_dir(demo_data, tmp_path_factory):
 @pytest.mark.parametrize('command, made', (
     ('predict CONFIG RUN DATA/val2017 --out out', 'out/000000000003.jpg'), ('plot_curves RUN', 'RUN/curves.png'),
     ('check_data CONFIG --data-root DATA --out found', 'found/findings.json'),
-    ('convert_checkpoint WEIGHTS b.safetensors --to timm', 'b.safetensors'),
-    ('make_demo_data data --train 1 --val 1 --size 48', 'data/annotations/instances_val2017.json'),
     ('measure CONFIG --data-root DATA --iterations 1 --images 1 --out measured.json', 'measured.json')),
     ids=lambda text: text.split()[0])
 def test_what_a_tool_writes(command, made, work_dir, demo_data, tmp_path):
-    words = dict(CONFIG=TINY_CONFIG, RUN=work_dir, DATA=demo_data, WEIGHTS=save(tmp_path / 'a.pth', dense_state()))
-    for word, path in words.items():
+    for word, path in dict(CONFIG=TINY_CONFIG, RUN=work_dir, DATA=demo_data).items():
         command, made = command.replace(word, str(path)), made.replace(word, str(path))
     name, *args = command.split()
     run_process(f'{name}.py', *args, cwd=tmp_path)
-    content = (tmp_path / made).read_bytes()
-    assert content.startswith({'.png': b'\x89PNG', '.jpg': b'\xff\xd8', '.json': (b'{', b'[')}.get(
-        (tmp_path / made).suffix, b''))
-    if name == 'convert_checkpoint':
-        assert 'blocks.0.attn.temperature' in read_checkpoint(tmp_path / made)
-
-
-def test_tools_that_end_with_an_error(work_dir, demo_data, tmp_path):
-    """The whole run of benchmark is among the slow tests."""
-    for command, words in (
-            (('test.py', TINY_CONFIG, work_dir, '--data-root', demo_data, '--work-dir', tmp_path, '--at-least',
-              'coco/bbox_mAP=1.1'), r'error: coco/bbox_mAP is -?\d\.\d+, below the required 1\.1$'),
-            (('benchmark.py', '--rivals', 'resnet51'), 'error: .*did you mean resnet50')):
-        done = run_process(*command, cwd=tmp_path, check=False)
-        assert done.returncode == 1 and 'Traceback' not in done.stdout
-        assert re.match(words, done.stdout.splitlines()[-1]), done.stdout
+    starts = {'.png': b'\x89PNG', '.jpg': b'\xff\xd8', '.json': (b'{', b'[')}
+    assert (tmp_path / made).read_bytes().startswith(starts[(tmp_path / made).suffix])
 
 
 def test_threads_that_wait_give_way_to_other_programs(tmp_path):
@@ -78,8 +59,7 @@ def test_a_stopped_export_leaves_nothing(work_dir, tmp_path):
     assert process.returncode == 128 + signal.SIGTERM and not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize('number, when', ((signal.SIGINT, '(train)'), (signal.SIGTERM, '(train)'),
-                                          (signal.SIGTERM, '(val)')))
+@pytest.mark.parametrize('number, when', ((signal.SIGINT, '(train)'), (signal.SIGTERM, '(val)')))
 def test_a_signal_to_all_processes_saves_and_ends_at_once(number, when, demo_data, tmp_path):
     """It reaches the workers of the loaders too, which must not end before what they work for."""
     config = tmp_path / 'config.py'
@@ -92,15 +72,11 @@ def test_a_signal_to_all_processes_saves_and_ends_at_once(number, when, demo_dat
                                env=environment(LONG_WAITS=1), start_new_session=True)
     timer = threading.Timer(300, os.killpg, (process.pid, signal.SIGKILL))
     timer.start()
-    try:
-        assert any(when in line for line in process.stdout)
-        start = time.monotonic()
-        os.killpg(process.pid, number)
-        said = process.communicate()[0]
-    finally:
-        timer.cancel()
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+    assert any(when in line for line in process.stdout)
+    start = time.monotonic()
+    os.killpg(process.pid, number)
+    said = process.communicate()[0]
+    timer.cancel()
     assert process.returncode == 128 + number, said
     assert time.monotonic() - start < 50  # no worker is waited for
     assert re.search(rf'stopped by {number.name} after iteration \d+. Saved .*iter_\d+.pth; continue with --res', said)

@@ -23,6 +23,8 @@ OTHER_PROGRAMS = {'make': 'minutes', 'pip': 'network', 'git': 'network', 'curl':
 NOT_RUN = dict(adapt='a stock config', benchmark='minutes', measure='minutes', model_table='writes pages')
 #: Options that are taken out before a command is run: why.
 DROPPED = {'--amp': 'processor', '--compile': 'compiler'}
+#: Options of data in layouts that tests/annotations makes and trains on: commands with them are not run.
+ELSEWHERE = {'--palette', '--train-images', '--ignore-label'}
 #: Starts of a command that are not run themselves, so that the rest is only read: why.
 LAUNCHERS = {'torch.distributed.run': 'processes', 'torchrun': 'processes', 'slurm_train.sh': 'Slurm'}
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from annotations import exports, exports_segmentation
 from docs.documented import DROPPED
 from mmdet.datasets import CocoDataset
 
@@ -18,13 +17,14 @@ from helpers.tools import Done, run_tool
 from xcit_dense import XCiTClassifier
 from xcit_dense.config.loading import list_models, load_config, read_config
 from xcit_dense.config.settings import Settings
+from xcit_dense.weights import newest_checkpoint
 from xcit_dense.weights.zoo import PREFIX, WEIGHTS, get_weights
 
 #: Options of a command with more than this are run with this: time.
 CAPS = {'--epochs': 1, '--iterations': 2, '--batch-size': 2, '--workers': 0, '--image-size': 64, '--size': 64,
         '--tile': 48, '--train': 4, '--val': 2}
-#: The same for values of other options.
-SMALLER = {'scale=(6000,4000)': 'scale=(96,64)'}
+#: The same for other words.
+SMALLER = {'scale=(6000,4000)': 'scale=(96,64)', '--minutes': '--iterations'}
 #: Options that make a run short where neither the command nor its config does.
 SHORT = dict(train=('--image-size', '--epochs', '--batch-size', '--workers'),
              make_demo_data=('--train', '--val', '--size'))
@@ -57,18 +57,10 @@ def _narrow(part, width=128):
 
 
 class Place:
-    """A folder in which the commands and the Python of a page run, with what they need from before.
-
-    Args:
-        folder: An empty folder.
-        fixture: Returns the value of a fixture by its name, such as ``trained``.
-
-    Attributes:
-        code: The whole fence, which decides what data fits all of it.
-    """
+    """A folder in which the commands and the Python of a page run, with what they need from before; empty at first."""
 
     def __init__(self, folder, fixture):
-        self.folder, self.fixture, self.code = folder, fixture, ''
+        self.folder, self.fixture = folder, fixture
         self._data = {}  # options that the data at a path was made for
         self.variables = dict(TORCH_HOME=folder / 'torch', XDG_CACHE_HOME=os.environ['XDG_CACHE_HOME'])
 
@@ -138,7 +130,6 @@ class Place:
         family = Path(name).stem.partition('_xcit_')[0]
         task = ('classification' if tool == 'classify' or family.startswith('xcit') or getattr(args, 'size', None)
                 else 'segmentation' if family in ('semfpn', 'upernet', 'segformer')
-                or getattr(args, 'palette', None) or getattr(args, 'ignore_label', None)
                 or getattr(args, 'scores', False) else 'detection')
         if not name:
             return task, None
@@ -153,9 +144,7 @@ class Place:
                 not checkpoint or checkpoint.startswith(PREFIX) or self.path(checkpoint).exists()):
             return task, small_config(Path(name).stem, self.folder / 'configs')
         # it comes with a checkpoint of before: that of a fixture, whose config it is
-        tiny = dict(detection=TINY_CONFIG, segmentation=TINY_SEG_CONFIG).get(task)
-        if tiny is None:
-            raise NotImplementedError(f'tests/docs/stand_ins.py has no trained {task} model for CONFIG CHECKPOINT')
+        tiny = dict(detection=TINY_CONFIG, segmentation=TINY_SEG_CONFIG)[task]
         if Path(name).suffix == '.py':  # mine.py
             self.path(name).write_text(f'_base_ = {str(tiny)!r}\n')
             return task, Path(name)
@@ -166,8 +155,7 @@ class Place:
         path = self.path(args.data_root)
         if path.exists() and path not in self._data:
             path = path.with_name(f'{path.name}_data')  # the same placeholder for an output
-        options = task, args.config.endswith('_coco'), *(
-            getattr(args, name, None) for name in ('palette', 'train_images', 'ignore_label'))
+        options = task, args.config.endswith('_coco')
         if self._data.get(path) != options:
             shutil.rmtree(path, ignore_errors=True)
             self._make_data(task, path, args)
@@ -200,10 +188,8 @@ class Place:
     def _make_source(self, task, path, value, args):
         if value.startswith(PREFIX):
             self._fill_cache(value)
-        elif value.startswith('work_dirs/'):
-            _write_classifier(path / 'epoch_1.pth', 16, which=args.which)
         else:
-            _write_classifier(path, 16, which=args.which)
+            _write_classifier(path / 'epoch_1.pth' if value.startswith('work_dirs/') else path, 16, which=args.which)
 
     def _make_work_dir(self, task, path, value, args):
         if 'config' not in vars(args):  # of `plot_curves`: others write it
@@ -212,20 +198,19 @@ class Place:
     def _make_images(self, task, path, value, args):
         make_images(self.fixture('demo_data'), path)
 
-    def _make_palette(self, task, path, value, args):
-        path.write_text(''.join(f'{name} {r} {g} {b}\n' for name, (r, g, b) in exports_segmentation.COLOURS.items()))
-
     def _make_data(self, task, path, args):
         if task == 'classification':
-            make_class_folders(self.fixture('demo_data') / 'classes', path, args.config)
-        elif task == 'segmentation' and not args.config.endswith('_ade20k'):
-            make_label_maps(path, args, '--val-share' in self.code)
-        elif '--val-share' in self.code:
-            exports.one_file(path)
+            shutil.copytree(self.fixture('demo_data') / 'classes', path)
+            for part in ('train', 'val') if args.config.endswith('_imagenet') else ():  # as many classes as it has
+                for number in range(1000 - len(list((path / part).iterdir()))):
+                    (path / part / f'n{number:08}').mkdir()
         else:
             shutil.copytree(self.fixture('demo_data'), path, ignore=shutil.ignore_patterns('classes', '.made_by*'))
-            if args.config.endswith('_coco'):
-                take_classes_of_coco(path)
+            for file in path.glob('annotations/*.json') if args.config.endswith('_coco') else ():
+                content = json.loads(file.read_text())
+                content['categories'] = [dict(id=number, name=name)
+                                         for number, name in enumerate(CocoDataset.METAINFO['classes'], 1)]
+                file.write_text(json.dumps(content))
 
     def _weights_of(self, config):
         for name in re.findall(rf'{PREFIX}\w+', read_config(self.folder / config).pretty_text):
@@ -253,81 +238,27 @@ class Place:
                 word = str(min(int(word), CAPS[option]) if word.isdecimal() else CAPS[option])
             found.append(word)
         options = SHORT.get(tool, ())
-        if tool == 'train':
-            if config.is_absolute() or config.parent.name == 'configs' or '--suggest' in words:
-                return found
-            if 'max_iters' in read_config(self.folder / config).train_cfg:
-                options = [option.replace('epochs', 'iterations') for option in options]
+        if tool == 'train' and (config.is_absolute() or config.parent.name == 'configs' or '--suggest' in words):
+            return found
         return found + [word for option in options if option not in words for word in (option, str(CAPS[option]))]
 
 
 def make_run(source, path):
     """Copy a work dir to a path, or its newest checkpoint, or its config, with the names of the path."""
-    if path.suffix in ('.pth', '.py'):
-        if not path.parent.exists():
-            make_run(source, path.parent)
-        old = newest(source) if path.suffix == '.pth' else next(source.glob('*.py')).name
-        if (path.parent / old).exists():
-            (path.parent / old).rename(path)
-            (path.parent / 'last_checkpoint').write_text(str(path.parent / newest(path.parent)))
-        else:
-            shutil.copy(source / old, path)
-        return
-    shutil.copytree(source, path, dirs_exist_ok=True)
-    if (path / 'last_checkpoint').exists():
-        (path / 'last_checkpoint').write_text(str(path / newest(path)))
-
-
-def newest(work_dir):
-    """Return the name of the newest checkpoint of a work dir."""
-    return next(path.name for path in sorted(work_dir.glob('*.pth'), key=os.path.getmtime, reverse=True))
+    is_file = path.suffix in ('.pth', '.py')
+    folder = path.parent if is_file else path
+    if not (is_file and folder.exists()):
+        shutil.copytree(source, folder, dirs_exist_ok=True)
+    if is_file:
+        shutil.copy(newest_checkpoint(source) if path.suffix == '.pth' else next(source.glob('*.py')), path)
 
 
 def make_images(data, path):
     """Copy two images of the generated data to a folder, or one to a file."""
-    images = sorted((data / 'val2017').iterdir())[:2]
-    if path.suffix:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(images[0], path)
-    else:
-        path.mkdir(parents=True)
-        for file in images:
-            shutil.copy(file, path)
-
-
-def take_classes_of_coco(root):
-    """Give the annotations of generated data the categories of COCO."""
-    for file in root.glob('annotations/*.json'):
-        content = json.loads(file.read_text())
-        content['categories'] = [dict(id=number, name=name)
-                                 for number, name in enumerate(CocoDataset.METAINFO['classes'], 1)]
-        file.write_text(json.dumps(content))
-
-
-def make_label_maps(path, args, is_divided):
-    """Write images and label maps as the options of a command say they are."""
-    last = max(args.ignore_label, default=exports_segmentation.VOID)
-    options = dict(change=lambda labels: np.where(labels == exports_segmentation.VOID, last, labels).astype(np.uint8))
-    names = [*exports_segmentation.CAMVID[:-1], *(f'unused{label}' for label in range(4, last)), 'void']
-    if args.palette:
-        options = dict(change=exports_segmentation.coloured)
-    if args.train_images:
-        parts = [(args.train_images, args.train_annotations[0])]
-    else:
-        parts = [('images', 'masks')] if is_divided else [('train', 'trainannot'), ('val', 'valannot')]
-    for first, (images, maps) in enumerate(parts):
-        exports_segmentation.pairs(path, images, maps, exports_segmentation.names(6), 100 * first, **options)
-    if not args.palette:
-        (path / 'classes.txt').write_text('\n'.join(names))
-
-
-def make_class_folders(source, path, config):
-    """Copy class folders; for ImageNet with as many classes as it has."""
-    shutil.copytree(source, path)
-    if config.endswith('_imagenet'):
-        for part in ('train', 'val'):
-            for number in range(1000 - len(list((path / part).iterdir()))):
-                (path / part / f'n{number:08}').mkdir()
+    images = sorted((data / 'val2017').iterdir())[:1 if path.suffix else 2]
+    (path.parent if path.suffix else path).mkdir(parents=True, exist_ok=True)
+    for file in images:
+        shutil.copy(file, path)
 
 
 def _write_classifier(path, patch_size, head=True, which=None):

@@ -5,7 +5,7 @@ What runs for more than about a second is slow.
 from contextlib import suppress
 
 import pytest
-from docs.documented import NotClaimed, check_names, parse, read_command
+from docs.documented import ELSEWHERE, NotClaimed, check_names, parse, read_command
 from docs.pages import PAGES, commands, fences, name_of
 
 #: Languages of fences, tested here, by test_python.py, and not at all (output, formulas, citations).
@@ -21,12 +21,17 @@ def runs_of(fence):
     """What of a fence is run here: pairs of a tool and its `Command`."""
     for command in commands(fence.code):
         with suppress(NotClaimed):  # `test_each_command_can_be_read` says so
-            tool, _, reason = read_command(command.words)
-            if not reason:
+            tool, words, reason = read_command(command.words)
+            if not reason and not ELSEWHERE & {*words}:
                 yield tool, command
 
 
-RUNS = [list(runs_of(fence)) for fence in FENCES]
+#: Of each fence; none where every command was in another before.
+RUNS, before = [], set()
+for each in FENCES:
+    texts = {command.text for _, command in runs_of(each)}
+    RUNS.append([] if texts <= before else list(runs_of(each)))
+    before |= texts
 
 
 def test_pages_and_fences_are_found():
@@ -58,7 +63,6 @@ def test_each_command_can_be_read(text):
 def test_the_commands_of_a_fence_run_in_order(fence, runs, place):
     if ' xcit_' in fence.code:
         pytest.importorskip('mmpretrain')  # the forks have none
-    place.code = fence.code
     for tool, command in runs:
         words = read_command(command.words)[1]
         done = place.run(tool, place.prepare(tool, words, parse(tool, words)), command.variables, check=False)

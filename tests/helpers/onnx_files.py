@@ -14,23 +14,16 @@ _HEAD = '<ir_version: 10, opset_import: ["": 20]>\n'
 def write_detector(path, dets, labels, masks=None, num=None, **metadata):
     """Write a detector that finds the same objects in every image.
 
-    Args:
-        path: The file.
-        dets: (n, 5) float32: boxes in shares of the width and height, and scores.
-        labels: (n) int64.
-        masks: (n, h, w) float32.
-        num: How many are real.
-        **metadata: In the place of `METADATA`.
+    The boxes of dets (n, 5), with scores, are in shares of the width and height; num of the n are real.
     """
     n, num = len(dets), len(dets) if num is None else num
-    outputs = f'float[B,{n},5] dets, int64[B,{n}] labels, int64[B] num'
-    lines = ''
-    tensors = dict(dets_=dets, labels_=labels)
+    tensors, outputs, lines = dict(dets_=dets, labels_=labels), '', ''
     if masks is not None:
-        outputs += f', float[B,{n},{masks.shape[1]},{masks.shape[2]}] masks'
+        outputs = f', float[B,{n},{masks.shape[1]},{masks.shape[2]}] masks'
         lines = 'masks = Expand(masks_, b3)'
         tensors['masks_'] = masks
-    model = parser.parse_model(_HEAD + f'''g (uint8[B,H,W,3] image) => ({outputs})
+    model = parser.parse_model(_HEAD + f'''g (uint8[B,H,W,3] image) => (
+float[B,{n},5] dets, int64[B,{n}] labels, int64[B] num{outputs})
 <int64[1] one = {{1}}, int64[1] num_ = {{{num}}}, float[1] onef = {{1.0}}, int64[2] turned = {{1, 0}}> {{
   b = Shape<start = 0, end = 1>(image)
   hw = Shape<start = 1, end = 3>(image)

@@ -17,15 +17,14 @@ _TABLE = runpy.run_path(ROOT / 'tools/model_table.py')
 config_name, RESULTS, PASSL = _TABLE['config_name'], _TABLE['RESULTS'], _TABLE['PASSL']
 FAMILIES = ('maskrcnn', 'semfpn', 'upernet')
 RECIPES = list(itertools.product(FAMILIES, arch_names()))
-#: Names of the configs of dense models, of classifiers, and of training without labels, which has no validation. All
-#: but the first need mmpretrain, which has no fork.
+#: Names of the configs of dense models, and of classifiers, which need mmpretrain, which has no fork.
 DENSE = [name for name in list_models() if not name.startswith('xcit_')]
 CLASSIFIERS = [name for name in list_models() if name.startswith('xcit_') and '_dino' not in name]
-UNLABELLED = [name for name in list_models() if '_dino' in name]
 #: Names of those with heads whose recipes are the frameworks', see tests/config/test_recipes.py.
 HEADS = [name for name in DENSE if name.startswith(('atss_', 'condinst_', 'deformable_', 'dino_', 'mask2former_'))]
-VALIDATED = DENSE + (CLASSIFIERS if find_spec('mmpretrain') else [])
-LOADABLE = VALIDATED + (UNLABELLED if find_spec('mmpretrain') else [])
+LOADABLE = list_models() if find_spec('mmpretrain') else DENSE
+#: Training without labels has no validation.
+VALIDATED = [name for name in LOADABLE if name in DENSE + CLASSIFIERS]
 
 
 def path_of(family, arch):

@@ -2,7 +2,6 @@
 import argparse
 import os
 import time
-from itertools import filterfalse
 from zlib import crc32
 
 import pytest
@@ -36,12 +35,9 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: (-item.path.stat().st_size, item.path))
     if config.option.part:
         part, parts = config.option.part
-
-        def is_left_out(item):
-            return crc32(item.nodeid.encode()) % parts != part - 1
-
-        config.hook.pytest_deselected(items=[*filter(is_left_out, items)])
-        items[:] = filterfalse(is_left_out, items)
+        kept = [item for item in items if crc32(item.nodeid.encode()) % parts == part - 1]
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = kept
 
 
 @pytest.hookimpl(wrapper=True)

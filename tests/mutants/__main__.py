@@ -32,10 +32,9 @@ class Recorder:
 
     def found(self, copy):
         """Return the names of the tests and fixtures by line, and seconds and fixtures by test."""
-        data, lines = self.coverage.get_data(), {}
-        for file in data.measured_files():
-            for line, contexts in data.contexts_by_lineno(file).items():
-                lines[f'{Path(file).relative_to(copy)}:{line}'] = [context for context in contexts if context]
+        data = self.coverage.get_data()
+        lines = {f'{Path(file).relative_to(copy)}:{line}': [context for context in contexts if context]
+                 for file in data.measured_files() for line, contexts in data.contexts_by_lineno(file).items()}
         return dict(lines=lines, seconds=self.seconds, fixtures=self.fixtures)
 
     def pytest_sessionstart(self):
@@ -82,33 +81,31 @@ def make_map(folder, jobs):
     """Run all quick tests once, some files in each process, and write which tests reach which line."""
     print('running all tests once, to record which lines each reaches ...', flush=True)
     files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / 'tests').rglob('test_*.py'))
-    context = get_context('fork')
+    context, parts = get_context('fork'), [folder / f'map{job}.json' for job in range(jobs)]
     workers = [context.Process(target=_make_part, args=(folder, job, files[job::jobs])) for job in range(jobs)]
-    for worker in workers:
+    for part, worker in zip(parts, workers, strict=True):
+        part.unlink(missing_ok=True)
         worker.start()
     whole = dict(lines=defaultdict(list), seconds={}, fixtures={})
-    for job, worker in enumerate(workers):
+    for part, worker in zip(parts, workers, strict=True):
         worker.join()
-        part = folder / f'map{job}.json'
         if not part.exists():
-            sys.exit(f'error: the tests fail without a mutant, see {folder / f"map{job}.log"}')
-        part = json.loads(part.read_text())
-        for line, contexts in part.pop('lines').items():
+            sys.exit(f'error: the tests fail without a mutant, see {part.with_suffix(".log")}')
+        found = json.loads(part.read_text())
+        for line, contexts in found.pop('lines').items():
             whole['lines'][line] += contexts
-        for name, values in part.items():
+        for name, values in found.items():
             whole[name] |= values
     (folder / 'map.json').write_text(json.dumps(whole))
 
 
 def _make_part(folder, job, files):
-    copy, part = copy_tree(folder / f'copy{job}'), folder / f'map{job}.json'
-    part.unlink(missing_ok=True)
-    recorder = Recorder(folder / f'coverage{job}')
+    copy, recorder = copy_tree(folder / f'copy{job}'), Recorder(folder / f'coverage{job}')
 
     def run():
         code = _run_pytest(copy, files, recorder)
         if not code:
-            part.write_text(json.dumps(recorder.found(copy)))
+            (folder / f'map{job}.json').write_text(json.dumps(recorder.found(copy)))
         return code
 
     in_child(copy, run, folder / f'map{job}.log', 3600)
@@ -127,18 +124,19 @@ def tests_of(mutant, reached, limit):
     contexts = {context for line in range(mutant['first'], mutant['last'] + 1)
                 for context in lines.get(f'{mutant["file"]}:{line}', ())}
     shared = {context.removeprefix('fixture ') for context in contexts if context.startswith('fixture ')}
-    names = {name for name in seconds if name in contexts or shared & set(fixtures.get(name, ()))}
-    names |= {name for name in seconds if 'two_processes' in fixtures.get(name, ()) and room in name}
+
+    def is_in_two(name):  # maybe reached only in those, which are not recorded
+        return 'two_processes' in fixtures.get(name, ())
+
+    def order(name):
+        parts = [Path(path).parent.parts[1:] for path in (mutant['file'], name.partition('::')[0])]
+        return -len(os.path.commonprefix(parts)), bool(contexts) or not is_in_two(name), seconds[name]
+
+    names = {name for name in seconds if name in contexts or shared & set(fixtures.get(name, ()))
+             or is_in_two(name) and room in name}
     if not contexts:  # at import
         names = {name for name in seconds if name.startswith(f'tests/{room}')}
     chosen, total = [], 0.
-    folder = Path(mutant['file']).parent.parts[1:]
-
-    def order(name):
-        parts = Path(name.partition('::')[0]).parent.parts[1:]
-        elsewhere = not contexts and 'two_processes' in fixtures.get(name, ())  # maybe reached only in those
-        return -len(os.path.commonprefix([folder, parts])), not elsewhere, seconds[name]
-
     for name in sorted(names, key=order):
         if total + seconds[name] < limit:
             chosen.append(name)
@@ -179,7 +177,7 @@ def preload():
 
 def in_child(copy, run, log, seconds):
     """Run a function in a fork, in a folder; return its exit code (None: too slow) and the seconds it took."""
-    start, child = time.monotonic(), os.fork()
+    start, child, code = time.monotonic(), os.fork(), None
     if not child:
         os.setsid()
         with open(log, 'w') as file:
@@ -192,20 +190,14 @@ def in_child(copy, run, log, seconds):
             code = int(run())
         finally:
             os._exit(code)
-    while time.monotonic() - start < seconds:
+    while code is None and time.monotonic() - start < seconds:
         done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            _kill(child)
-            return os.waitstatus_to_exitcode(status), time.monotonic() - start
-        time.sleep(0.05)
-    _kill(child)
-    os.waitpid(child, 0)
-    return None, time.monotonic() - start
-
-
-def _kill(group):
+        code = os.waitstatus_to_exitcode(status) if done else time.sleep(0.05)
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)
+        os.killpg(child, signal.SIGKILL)
+    if code is None:
+        os.waitpid(child, 0)
+    return code, time.monotonic() - start
 
 
 def work(job, folder, todo, done, whole):
@@ -229,12 +221,12 @@ def work(job, folder, todo, done, whole):
             code, seconds, by = run(tests, 60 + 2 * expected)
             # a test that also fails without the mutant shows nothing
             _write(target, planted(target, None, kept))
-            if code is None:
-                outcome = 'not in time'
-            elif code == 1 and by:
+            if code == 1 and by:
                 again = run(by, 300)[2]
                 by = [name for name in by if name not in again]
                 outcome = 'caught' if by else 'test fails by itself'
+            elif code is None:
+                outcome = 'not in time'
             elif code:  # an import failed, or the process died
                 outcome = 'crashed' if run(tests[:1], 300)[0] == 0 else 'test fails by itself'
         _write(target, kept)
@@ -256,20 +248,18 @@ def main():
                         help='how long tests run for each mutant, measured without it (default: 120)')
     parser.add_argument('--survivors', action='store_true', help='run only those that survived last time')
     parser.add_argument('--keep-map', action='store_true', help='use the map of tests and lines of the last run')
-    parser.add_argument('--out', default='build/mutants', metavar='DIR', help='default: build/mutants')
     parser.add_argument('--matrix', action='store_true', help='run all tests that reach a mistake, not only until one '
                         'fails, and list those that are never the only one, or one of two, to catch one')
     args = parser.parse_args()
     os.environ['OMP_NUM_THREADS'] = '1'
-    folder = Path(args.out).absolute()
+    folder, before = Path('build/mutants').absolute(), {}
     folder.mkdir(parents=True, exist_ok=True)
+    drawn = [] if args.survivors else draw(args.count, args.seed)
     if args.survivors:  # by name, as lines and tests may have changed; mutants that no longer exist are dropped
         every = {mutant['name']: mutant for room in ROOMS for mutant in mutants_of_room(room)}
         before = {result['name']: result for result in json.loads((folder / 'mutants.json').read_text())
                   if result['name'] in every}
         drawn = [every[name] for name, result in before.items() if result['outcome'] == 'survived']
-    else:
-        drawn, before = draw(args.count, args.seed), {}
     preload()
     if not (args.keep_map and (folder / 'map.json').exists()):
         make_map(folder, args.jobs)
@@ -278,9 +268,8 @@ def main():
     todo, done = context.Queue(), context.Queue()
     for mutant in [*drawn, *[None] * args.jobs]:
         todo.put(mutant and (mutant, *tests_of(mutant, reached, args.limit)))
-    workers = [context.Process(target=work, args=(job, folder, todo, done, args.matrix)) for job in range(args.jobs)]
-    for worker in workers:
-        worker.start()
+    for job in range(args.jobs):
+        context.Process(target=work, args=(job, folder, todo, done, args.matrix)).start()
     for number in range(1, len(drawn) + 1):
         result = done.get()
         before[result['name']] = result
@@ -296,24 +285,19 @@ def main():
 
 def report(results):
     """Return a table by folder, and the survivors."""
-    known = EQUIVALENT.read_text().splitlines() if EQUIVALENT.exists() else []
-    equivalent = {line.partition(' | ')[0] for line in known}
-    rows = defaultdict(Counter)
+    equivalent = {line.partition(' | ')[0] for line in EQUIVALENT.read_text().splitlines()}
+    rows, left = defaultdict(Counter), []
     for result in results:
-        outcome = result['outcome']
-        if outcome in ('survived', 'test fails by itself') and result['name'] in equivalent:
-            outcome = 'changes nothing'
+        is_caught = result['outcome'] in ('caught', 'crashed', 'not in time')
+        outcome = 'caught' if is_caught else 'changes nothing' if result['name'] in equivalent else 'survived'
         for room in (result['file'].split('/')[1], 'all'):
             rows[room][outcome] += 1
-    outcomes = ('caught', 'crashed', 'not in time', 'survived', 'test fails by itself', 'changes nothing')
-    lines = ['', f'| folder | planted | {" | ".join(outcomes)} | caught of those that change something |',
-             '|---' * (len(outcomes) + 3) + '|']
+        if outcome == 'survived':
+            left.append(f'{result["outcome"]}: {result["name"]}')
+    lines = ['', '| folder | planted | change nothing | caught of those that change something |', '|---|---|---|---|']
     for room, row in rows.items():
-        planted_, found = sum(row.values()), row['caught'] + row['crashed'] + row['not in time']
-        lines.append(f'| {room} | {planted_} | {" | ".join(str(row[outcome]) for outcome in outcomes)} | '
-                     f'{found / max(planted_ - row["changes nothing"], 1):.1%} |')
-    left = [f'{result["outcome"]}: {result["name"]}' for result in results
-            if result['outcome'] in ('survived', 'test fails by itself') and result['name'] not in equivalent]
+        rate = row['caught'] / max(row['caught'] + row['survived'], 1)
+        lines.append(f'| {room} | {row.total()} | {row["changes nothing"]} | {rate:.1%} |')
     return '\n'.join([*lines, '', *left])
 
 
@@ -324,7 +308,7 @@ def needless(results, seconds):
     groups = defaultdict(list)
     for name in seconds:
         groups[name.partition('[')[0]].append(name)
-    rows = sorted(((sum(map(seconds.get, names)), caught.total() and sum(caught[name] for name in names), group)
+    rows = sorted(((sum(map(seconds.get, names)), sum(caught[name] for name in names), group)
                    for group, names in groups.items() if not needed & {*names}), reverse=True)
     return '\n'.join(['', 'seconds, mistakes that it catches with two or more others, test:', *(
         f'{cost:7.2f} {count:4} {group}' for cost, count, group in rows)])

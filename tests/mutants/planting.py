@@ -1,5 +1,6 @@
 """The mistakes that can be planted in the package, and how a sample is drawn."""
 import ast
+import itertools
 import random
 from collections import Counter
 from pathlib import Path
@@ -27,14 +28,9 @@ def mutations(tree):
 
 def _of_node(parent, field, index, node):
     def put(new):
-        def change():
-            if index is None:
-                setattr(parent, field, new)
-            elif new is None:
-                getattr(parent, field)[index] = ast.Pass()
-            else:
-                getattr(parent, field)[index] = new
-        return change
+        if index is None:
+            return swap(parent, field, new)
+        return lambda: getattr(parent, field).__setitem__(index, new or ast.Pass())
 
     def swap(owner, name, new):
         return lambda: setattr(owner, name, new)
@@ -104,8 +100,8 @@ def mutants_of(path):
         while not isinstance(place, ast.stmt):
             place = parents[place]
         function = place
-        while function is not None and not isinstance(function, (ast.FunctionDef, ast.Module)):
-            function = parents.get(function)
+        while not isinstance(function, (ast.FunctionDef, ast.Module)):
+            function = parents[function]
         last = place.end_lineno if not hasattr(place, 'body') else place.body[0].lineno
         file, before = str(path.relative_to(ROOT)), ast.unparse(node)
         name = f'{file} {getattr(function, "name", "")}: {before}: {kind}'
@@ -118,10 +114,8 @@ def mutants_of(path):
 def planted(path, number, text=None):
     """Return the source of a file as Python formats it, with one of its mutants or with none."""
     tree = ast.parse(text or path.read_text())
-    for i, (_, change, _) in enumerate(mutations(tree)):
-        if i == number:
-            change()
-            break
+    if number is not None:
+        next(itertools.islice(mutations(tree), number, None))[1]()
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
