@@ -24,7 +24,7 @@ def test_what_is_wanted(name, tested, trained, said):
 def test_a_part_of_a_file_has_the_objects_of_its_images(tmp_path):
     whole = dict(images=[dict(id=number) for number in (4, 7, 9)], categories=[dict(id=9)],
                  annotations=[dict(id=number, image_id=image) for number, image in enumerate((7, 9, 4, 9), 4)])
-    assert json.loads(open(write_part(whole, {4, 9}, tmp_path / 'a.json')).read()) == dict(
+    assert read_json(write_part(whole, {4, 9}, tmp_path / 'a.json')) == dict(
         images=[dict(id=4), dict(id=9)], categories=[dict(id=9)],
         annotations=[dict(id=5, image_id=9), dict(id=6, image_id=4), dict(id=7, image_id=9)])
 
