@@ -44,20 +44,16 @@ def column(content, key):
 
 
 @pytest.mark.parametrize('kind', KINDS)
-def test_figures_of_each_class_are_those_of_pycocotools(run, kind):
-    """As it prints them for one class alone."""
+def test_means_of_the_table_are_the_printed_metrics(run, kind):
+    """To the last digit, and of each class as pycocotools prints them for it alone; the class without objects is not
+    in the means, is named, and is last.
+    """
     folder, done = run
     for number, name in ((10, 'cat'), (20, 'dog'), (30, 'newt')):
         alone = evaluation(folder, kind, catIds=[number])
         for key, place in (('AP', 0), ('AP50', 1), ('AR', 6)):
             assert column(done.content, f'{kind}_{key}')[name] == pytest.approx(alone.stats[place], abs=1e-12)
         assert 0 < alone.stats[0] < 1
-
-
-@pytest.mark.parametrize('kind', KINDS)
-def test_means_of_the_table_are_the_printed_metrics(run, kind):
-    """To the last digit; the class without objects is not in them, is named, and is last."""
-    _, done = run
     for key, metric in (('AP', 'mAP'), ('AP50', 'mAP_50')):
         values = [value for value in column(done.content, f'{kind}_{key}').values() if value is not None]
         assert len(values) == 3 and round(np.mean(values), 3) == done.metrics[f'coco/{kind}_{metric}']

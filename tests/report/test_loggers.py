@@ -214,8 +214,8 @@ def add_logger(monkeypatch, kind, fails='', **functions):
             return 'here'
         return call
 
-    functions = {**{name: method(name) for name in METHODS}, **functions}
-    monkeypatch.setitem(loggers.KINDS, kind, type(kind, (loggers.Logger, ), dict(functions, title=f'A {kind}')))
+    functions = {**{name: method(name) for name in METHODS}, **functions, 'title': f'A {kind}'}
+    monkeypatch.setitem(loggers.KINDS, kind, type(kind, (loggers.Logger, ), functions))
     return calls
 
 
@@ -223,27 +223,13 @@ def test_a_logger_that_fails_is_one_warning(demo_data, tmp_path, tmp_path_factor
     calls = {name: add_logger(monkeypatch, name, name) for name in METHODS}
     cfg = config_of(TINY_SEG_CONFIG, demo_data, tmp_path, list(METHODS))
     assert_same_run(train(cfg), whole_run('iterations', demo_data, tmp_path_factory))
-    warnings = warnings_of(tmp_path)
-    assert len(warnings) == 4
-    for name in METHODS:
-        assert any(f'A {name} failed: ValueError: not written. The training continues without it' in line
-                   for line in warnings)
+    for name, said in zip(('open', 'scalars', 'picture', 'close'), warnings_of(tmp_path), strict=True):
+        assert f'A {name} failed: ValueError: not written. The training continues without it' in said
         assert calls[name].count(name) == 1 and calls[name][-1] == name
 
 
-def test_a_stop_while_a_logger_opens_is_no_warning(demo_data, tmp_path, monkeypatch):
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    calls = add_logger(monkeypatch, 'slow', open=stop)
-    runner = build_runner(config_of(TINY_SEG_CONFIG, demo_data, tmp_path, ['slow']))
-    with pytest.raises(KeyboardInterrupt):
-        runner.train()
-    close_loggers(runner)
-    assert not warnings_of(tmp_path) and 'close' not in calls
-
-
 def test_a_full_disk_and_a_server_that_does_not_answer_are_warnings(demo_data, tmp_path, monkeypatch):
+    """So are pictures that cannot be drawn; a stop while a logger opens is none."""
     pytest.importorskip('tensorboard')
     pytest.importorskip('mlflow')
 
@@ -254,19 +240,24 @@ def test_a_full_disk_and_a_server_that_does_not_answer_are_warnings(demo_data, t
 
     monkeypatch.setenv('MLFLOW_TRACKING_URI', 'http://127.0.0.1:9')
     monkeypatch.setenv('MLFLOW_HTTP_REQUEST_MAX_RETRIES', '0')
-    train(config_of(TINY_SEG_CONFIG, demo_data, tmp_path, ['tensorboard', 'mlflow']), At(2, fill))
-    server, disk = warnings_of(tmp_path)
-    assert 'MLflow failed: ' in server and '127.0.0.1' in server
-    assert 'TensorBoard failed: OSError: [Errno 28] No space left on device' in disk
-
-
-def test_pictures_that_cannot_be_drawn_are_a_warning(demo_data, tmp_path, monkeypatch):
     calls = add_logger(monkeypatch, 'quiet')
     monkeypatch.setattr(Snapshots, '_draw', lambda *_: [][0])
-    train(config_of(TINY_SEG_CONFIG, demo_data, tmp_path, ['quiet']))
-    warning, = warnings_of(tmp_path)
-    assert 'Drawing of validation images failed: IndexError' in warning
+    train(config_of(TINY_SEG_CONFIG, demo_data, tmp_path, ['tensorboard', 'mlflow', 'quiet']), At(2, fill))
+    server, disk, pictures = warnings_of(tmp_path)
+    assert 'MLflow failed: ' in server and '127.0.0.1' in server
+    assert 'TensorBoard failed: OSError: [Errno 28] No space left on device' in disk
+    assert 'Drawing of validation images failed: IndexError' in pictures
     assert 'picture' not in calls and calls.count('scalars') == 6  # 4 iterations, 2 evaluations
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    calls = add_logger(monkeypatch, 'slow', open=stop)
+    runner = build_runner(config_of(TINY_SEG_CONFIG, demo_data, tmp_path / 'stopped', ['slow']))
+    with pytest.raises(KeyboardInterrupt):
+        runner.train()
+    close_loggers(runner)
+    assert not warnings_of(tmp_path / 'stopped') and 'close' not in calls
 
 
 def test_the_handful_is_spread_and_stays(demo_data, tmp_path):
@@ -305,12 +296,9 @@ def test_only_the_first_process_logs(two_processes, demo_data, tmp_path):
     assert 'The training continues' not in first.stdout + second.stdout
 
 
-def test_wrong_names(call_tool):
+def test_other_tools_need_no_package(trained_segmentor, demo_data, tmp_path, monkeypatch, call_tool):
     code, message = call_tool('train', TINY_SEG_CONFIG, '--log', 'tensorflow')
     assert code == 2 and "invalid choice: 'tensorflow' (choose from" in message
-
-
-def test_other_tools_need_no_package(trained_segmentor, demo_data, tmp_path, monkeypatch):
     config = tmp_path / 'config.py'
     config_of(TINY_SEG_CONFIG, demo_data, tmp_path / 'run', ['tensorboard']).dump(config)
     assert 'loggers=[' in config.read_text()
