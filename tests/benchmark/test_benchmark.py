@@ -1,5 +1,4 @@
 """The benchmark on tiny models: its numbers, what is compared, and runtimes with our exported model."""
-import copy
 import gc
 import json
 import math
@@ -18,7 +17,7 @@ from helpers.models import TINY
 from helpers.tools import run_tool
 from xcit_dense import ReferenceXCiT, XCiTClassifier, get_arch, set_fast
 from xcit_dense._utils.machine import has_bfloat16
-from xcit_dense.errors import ConfigError, SetupError
+from xcit_dense.errors import ConfigError
 from xcit_dense.runtime import openvino_core
 
 BN = dict(norm_cfg=dict(type='BN'))
@@ -27,8 +26,7 @@ on_a_cpu = pytest.mark.skipif(get_device() != 'cpu', reason='there is a GPU')
 
 
 @pytest.mark.parametrize('name, size, training, classes', (
-    ('small_12_p8', (200, 333), False, None), ('small_12_p8', (200, 333), True, 1000),
-    ('nano_12_p16', (65, 64), True, None), ('nano_12_p16', (65, 64), False, 1000)))
+    ('small_12_p8', (200, 333), True, 1000), ('nano_12_p16', (65, 96), False, None)))
 def test_multiply_adds_of_the_released_form_are_pytorchs_count(name, size, training, classes):
     counter = FlopCounterMode(display=False)
     with torch.device('meta'), torch.set_grad_enabled(training), counter, set_fast(False):
@@ -130,40 +128,11 @@ def test_rivals_run(name):
     assert len(maps) == (1 if name == 'timm' else 4)
 
 
-def test_what_is_left_is_told_by_cost(monkeypatch):
-    """After a minute for a tenth of the work nine are left."""
-    now, lines = [0.], []
-    monkeypatch.setattr(cells, 'perf_counter', lambda: now[0])
-
-    def work(seconds):
-        now[0] += seconds
-        return seconds
-
-    jobs = [('a', 1, lambda: work(60)), ('b', 4, lambda: work(200)), ('c', 5, lambda: work(1))]
-    assert list(cells.run_jobs(jobs, lines.append)) == [60, 200, 1]
-    assert lines == ['[1/3] a (0:00 min passed)', '[2/3] b (1:00 min passed, 9:00 min left)',
-                     '[3/3] c (4:20 min passed, 4:20 min left)']
-    assert [cells._minutes(seconds) for seconds in (0, 59.9, 60, 3661)] == ['0:00 min', '0:59 min', '1:00 min',
-                                                                            '61:01 min']
-
-
 @pytest.mark.parametrize('patch_size', (8, 16))
 def test_growth_covers_the_tokens_that_were_asked_for(patch_size):
     tokens = [(side / patch_size)**2 for side in growth.growth_sizes(patch_size)]
     assert tokens[0] == pytest.approx(1000, rel=0.05) and tokens[-1] == pytest.approx(400_000, rel=0.01)
     assert all(2 < b / a < 3.5 for a, b in zip(tokens, tokens[1:], strict=False))
-
-
-def test_exponents_of_powers():
-    tokens = [1000, 3000, 20_000, 400_000]
-    cells = [dict(tokens=n, rows=[dict(name='line', seconds=3e-6 * n, peak_bytes=7 * n),
-                                  dict(name='square', seconds=1e-9 * n**2, peak_bytes=n),
-                                  *([dict(name='once', seconds=1.)] if n == 1000 else [])]) for n in tokens]
-    cells[-1]['rows'][1] = dict(name='square', failed='out of memory')
-    found = growth.exponents(cells)
-    assert found['line'] == pytest.approx(dict(seconds=1, peak_bytes=1))
-    assert found['square'] == pytest.approx(dict(seconds=2, peak_bytes=1))
-    assert all(value != value for value in found['once'].values())  # one point has no slope
 
 
 @pytest.mark.integration
@@ -202,29 +171,22 @@ def test_largest_batch(most):
 
 @pytest.mark.slow
 def test_detectors_train():
-    row, = detector.measure_detectors(['resnet50'], image=(64, 96), batch=2, dtype='float32', runs=1)
-    assert row['name'] == 'resnet50' and row['images_per_second'] == 2 / row['seconds']
-    assert (row['batch'], row['image']) == (2, [64, 96])
     model, optimizer = detector.build_detector(*detector.BACKBONES['ours small_12_p16'])
-    batch = model.data_preprocessor(detector.make_data(2, (64, 96)), training=True)
-    losses = model(**batch, mode='loss')
-    assert {'loss_rpn_cls', 'loss_rpn_bbox', 'loss_cls', 'loss_bbox', 'loss_mask'} <= losses.keys()
-    before = copy.deepcopy(model.backbone.state_dict())
-    detector.make_training_step(model, optimizer, detector.make_data(2, (64, 96)), 'float32')()
-    assert not torch.equal(model.backbone.blocks[0].mlp.fc1.weight, before['blocks.0.mlp.fc1.weight'])
+    assert_trains(model, optimizer, detector.make_data(2, (64, 96)), {
+        'loss_rpn_cls', 'loss_rpn_bbox', 'loss_cls', 'loss_bbox', 'loss_mask'})
 
 
-@pytest.mark.parametrize('name', ('ours small_12_p16', pytest.param('swin_t', marks=pytest.mark.slow),
-                                  pytest.param('resnet50', marks=pytest.mark.slow)))
-def test_segmentors_train(name):
-    model, optimizer = segmentor.build_segmentor(*segmentor.UPERNET.backbones[name])
-    data = segmentor.make_label_maps(2, (32, 64))
-    losses = model(**model.data_preprocessor(data, training=True), mode='loss')
-    assert {'decode.loss_ce', 'aux.loss_ce'} <= losses.keys()
-    before = copy.deepcopy(model.backbone.state_dict())
+def test_segmentors_train():
+    model, optimizer = segmentor.build_segmentor(*segmentor.UPERNET.backbones['ours small_12_p16'])
+    assert_trains(model, optimizer, segmentor.make_label_maps(2, (32, 64)), {'decode.loss_ce', 'aux.loss_ce'})
+
+
+def assert_trains(model, optimizer, data, losses):
+    assert losses <= model(**model.data_preprocessor(data, training=True), mode='loss').keys()
+    weight = model.backbone.blocks[0].mlp.fc1.weight
+    before = weight.clone()
     detector.make_training_step(model, optimizer, data, 'float32')()
-    after = model.backbone.state_dict()
-    assert any(not torch.equal(after[key], value) for key, value in before.items() if key.endswith('weight'))
+    assert not torch.equal(weight, before)
 
 
 class Tiny(BaseModel):
@@ -282,14 +244,10 @@ def test_tool_writes_numbers_tables_and_pictures(tmp_path):
 
 
 @pytest.mark.parametrize('options, words', (
-    (('--images', '800'), ('HEIGHTxWIDTH', "'800'")),
-    (('--images', '8x8'), ('32x32', "'8x8'")),
-    (('--runs', '0'), ('at least 1', "'0'")),
-    (('--sizes', 'huge_12'), ('huge_12', 'small_12')),
+    (('--images', '800'), ('HEIGHTxWIDTH', "'800'")), (('--images', '8x8'), ('32x32', "'8x8'")),
     (('--runtimes', 'tensorflow', '--modes', 'inference'), ('tensorflow', 'openvino_bf16')),
     (('--runtimes', 'onnxruntime'), ('--modes inference', )),
-    (('--runtimes', '--modes', 'inference', '--dtype', 'bfloat16'), ('float32', )),
-))
+    (('--runtimes', '--modes', 'inference', '--dtype', 'bfloat16'), ('float32', ))))
 def test_tool_says_what_it_takes(call_tool, tmp_path, options, words):
     code, message = call_tool('benchmark.py', *options, '--out', tmp_path)
     assert code == (1 if '--runtimes' in options else 2) and all(word in message for word in words), message
@@ -308,17 +266,6 @@ def test_eager_in_bfloat16():
     rows = measured(['eager_bf16'])
     row = rows['eager_bf16']
     assert 1e-4 < row['error'] < 5e-2 and row['times_ours'] == rows['ours']['seconds'] / row['seconds']
-    assert 'file_bytes' not in row and 'times_ours' not in rows['authors']
-
-
-@on_a_cpu
-def test_a_missing_package_is_named(monkeypatch):
-    def open_file(export, model, shape):
-        import no_such_runtime  # noqa: F401
-
-    monkeypatch.setitem(runtimes.RUNTIMES, 'onnxruntime', open_file)
-    with pytest.raises(SetupError, match='pip install.*onnxruntime'):
-        models.build_models(ARCH, 'inference', ['ours', 'onnxruntime'])
 
 
 @on_a_cpu
