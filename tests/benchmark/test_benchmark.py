@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 import torch
 from mmengine.device import get_device
-from mmengine.model import BaseModel
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import cells, detector, growth, models, runtimes, segmentor
@@ -128,13 +127,6 @@ def test_rivals_run(name):
     assert len(maps) == (1 if name == 'timm' else 4)
 
 
-@pytest.mark.parametrize('patch_size', (8, 16))
-def test_growth_covers_the_tokens_that_were_asked_for(patch_size):
-    tokens = [(side / patch_size)**2 for side in growth.growth_sizes(patch_size)]
-    assert tokens[0] == pytest.approx(1000, rel=0.05) and tokens[-1] == pytest.approx(400_000, rel=0.01)
-    assert all(2 < b / a < 3.5 for a, b in zip(tokens, tokens[1:], strict=False))
-
-
 @pytest.mark.integration
 @on_a_cpu
 def test_peak_memory_is_that_of_the_step():
@@ -187,34 +179,6 @@ def assert_trains(model, optimizer, data, losses):
     before = weight.clone()
     detector.make_training_step(model, optimizer, data, 'float32')()
     assert not torch.equal(weight, before)
-
-
-class Tiny(BaseModel):
-    """A model of one number."""
-
-    def __init__(self, start):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.tensor(start))
-
-    def forward(self, inputs, data_samples, mode):
-        assert mode == 'loss' and len(inputs) == len(data_samples) == 2
-        return dict(loss=(torch.stack(inputs).float() * self.weight).mean())
-
-
-def test_a_task_is_measured_without_the_search():
-    built = []
-
-    def build(*args):
-        built.append(Tiny(*args))
-        return built[-1], torch.optim.SGD(built[-1].parameters(), 0.1)
-
-    task = detector.Task(dict(a=(1., ), b=(2., )), build, segmentor.make_label_maps)
-    rows = detector.measure_detectors(['b', 'a'], image=(64, 96), batch=2, dtype='float32', runs=3, task=task,
-                                      search=False)
-    assert [row['name'] for row in rows] == ['b', 'a'] and built[0].weight != 2 and built[1].weight != 1
-    for row in rows:
-        assert (row['image'], row['batch'], row['dtype']) == ([64, 96], 2, 'float32') and 'largest_batch' not in row
-        assert row['images_per_second'] == 2 / row['seconds'] and row['fastest'] <= row['seconds'] <= row['slowest']
 
 
 @on_a_cpu

@@ -55,9 +55,6 @@ def test_a_test_without_a_coco_metric_has_no_report_but_a_word(metric, words, tm
     done = run(tmp_path, metric)
     assert done.content is None and 'no report' in done.said[-1] and all(word in done.said[-1] for word in words)
     assert not words or done.metrics == {'own/count': 2}
-
-
-def test_a_model_that_predicts_nothing(tmp_path):
     done = run(tmp_path, found=[(), ()])
     assert done.content is None and 'found no object in any image' in done.said[-1]
 
@@ -123,25 +120,20 @@ def test_classes_in_another_order_than_their_ids_and_than_the_colours(tmp_path):
 
 
 def test_mistakes_of_every_kind(tmp_path):
-    """A missed one, a wrong class, one found twice, one invented; the worst image comes first."""
-    truth = [(0, *BOX)], [(0, *BOX), (1, *FAR), (2, 60, 5, 30, 30), (0, 5, 60, 30, 30, 'crowd')]
-    found = [(0, *BOX, 0.9)], [(0, *BOX, 0.9), (0, *NEAR, 0.8), (2, *FAR, 0.7), (1, 30, 30, 10, 10, 0.6),
-                               (0, 8, 62, 20, 20, 0.5), (2, 60, 5, 30, 30, 0.29)]
+    """A missed one, a wrong class, one found twice, one invented; the worst image comes first, that with missed ones
+    before others.
+    """
+    truth = [(0, *BOX)], [], [(0, *BOX), (1, *FAR), (2, 60, 5, 30, 30), (0, 5, 60, 30, 30, 'crowd')]
+    found = [(0, *BOX, 0.9)], [(2, *BOX, 0.9)] * 4, [
+        (0, *BOX, 0.9), (0, *NEAR, 0.8), (2, *FAR, 0.7), (1, 30, 30, 10, 10, 0.6), (0, 8, 62, 20, 20, 0.5),
+        (2, 60, 5, 30, 30, 0.29)]
     content = run(tmp_path, truth=truth, found=found).content
-    assert content.confusion.counts.tolist() == [[2, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [1, 1, 0, 0]]
-    first, second = content.images[1]
-    assert first.name.endswith('2.png') and second.values['mistakes'] == 0
+    assert content.confusion.counts.tolist() == [[2, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [1, 1, 4, 0]]
+    first, second, third = content.images[1]
+    assert first.name.endswith('3.png') and second.name.endswith('2.png') and third.values['mistakes'] == 0
     assert first.values == dict(mistakes=4, objects=3, found=1, missed=1, wrong_class=1, false_positives=2)
-    assert len(list(content.pictures)) == 1  # no other has a mistake
+    assert len(list(content.pictures)) == 2  # the other has no mistake
     assert '1 region with iscrowd' in dict(content.facts)['objects']
-
-
-def test_no_prediction_at_all(tmp_path):
-    """One empty image among others is nothing special; without any prediction mmdet has no figures."""
-    content = run(tmp_path, truth=[[(0, *BOX)], [(1, *BOX)]], found=[[], [(1, *BOX, 0.9)]]).content
-    rows = {row.name: row.values for row in content.classes[1]}
-    assert rows['cat']['bbox_AP'] == rows['cat']['F1'] == 0 and rows['cat']['threshold'] is None
-    assert rows['newt']['F1'] is None and content.classes[1][-1].name == 'newt'
 
 
 def test_images_that_were_not_tested(tmp_path):
@@ -168,22 +160,14 @@ def test_pictures_have_both_sides_and_skip_unreadable_files(tmp_path):
     assert '2.png' in done.said[-1]
 
 
-def test_masks_of_a_picture_are_decoded_one_by_one(tmp_path, monkeypatch):
+def test_marks_name_the_mistake_and_masks_are_decoded_one_by_one(tmp_path, monkeypatch):
     """Those of 500 objects in an aerial picture would take 12 GB."""
-    decoded, decode = [], mask_api.decode
+    said, drawn, decoded, decode = [], [], [], mask_api.decode
     monkeypatch.setattr(mask_api, 'decode', lambda code: decoded.append(code) or decode(code))
-    done = run(tmp_path)
-    drawn = []
-    monkeypatch.setattr('xcit_dense.report.matching.draw_objects', lambda *args, **more: drawn.append(args[5]))
-    list(done.content.pictures)
-    assert len(drawn) == 4 and not decoded
-    assert [masks(1).sum() for masks in drawn[:2]] == [400, 1600] and len(decoded) == 2
 
-
-def test_marks_name_the_mistake(tmp_path, monkeypatch):
-    said = []
     def draw(picture, boxes, labels, names, colours, masks=None, scores=None, marks=None):
         said.append(([names[label] for label in labels], marks))
+        drawn.append(masks)
 
     monkeypatch.setattr('xcit_dense.report.matching.draw_objects', draw)
     done = run(tmp_path, truth=[[*TRUTH[1], (0, 5, 5, 12, 12, 'crowd')]],
@@ -192,6 +176,8 @@ def test_marks_name_the_mistake(tmp_path, monkeypatch):
     list(done.content.pictures)
     assert said == [(['dog', 'newt', 'cat (crowd)'], ['', 'taken for cat', '']),
                     (['dog', 'dog', 'cat', 'newt'], ['', 'false positive', 'wrong class', 'false positive'])]
+    assert not decoded and [masks(place).sum() for masks, place in zip(drawn, (1, 3), strict=True)] == [400, 81]
+    assert len(decoded) == 2
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from helpers.tools import environment, python, run_tool
 from xcit_dense.config.options import add_hook
 from xcit_dense.errors import Stopped
 from xcit_dense.report import loggers
-from xcit_dense.report.hooks import LoggersHook, Snapshots, close_loggers
+from xcit_dense.report.hooks import Snapshots, close_loggers
 from xcit_dense.train import build_runner
 
 METHODS = 'open', 'scalars', 'picture', 'close'
@@ -336,15 +336,3 @@ def test_a_killed_run_continues_the_curves(demo_data, tmp_path, offline_wandb):
     train(cfg, resume=True)
     assert steps_of(tmp_path / 'run')['train/loss'] == [1, 2, 3, 4]
     assert len({key for key, _ in wandb_rows(tmp_path / 'run')}) == 1
-
-
-def test_a_hook_of_a_user_may_log_by_the_name_of_the_argument(tmp_path):
-    """The visualizer is still that of mmengine for others."""
-    passed = []
-    visualizer = SimpleNamespace(add_scalars=lambda scalar_dict, step=0, file_path=None: passed.append(
-        (scalar_dict, step, file_path)))
-    runner = SimpleNamespace(message_hub=SimpleNamespace(runtime_info={}), work_dir=tmp_path, visualizer=visualizer,
-                             iter=0, cfg=Config({}), _resume=False)
-    LoggersHook([]).before_train(runner)
-    runner.visualizer.add_scalars(scalar_dict=dict(loss=1.), step=2, file_path='a.json')
-    assert passed == [(dict(loss=1.), 2, 'a.json')]

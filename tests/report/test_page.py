@@ -60,10 +60,10 @@ def test_the_table_of_classes_has_all_figures(read):
     content = make_content(4)
     page = read(content)
     heading, *rows = page.rows['classes']
-    assert heading == ['class', 'objects', 'AP', 'AP at IoU 0.5', 'AR', 'threshold of the best F1', 'best F1', 'note']
+    assert heading == ['class', 'objects', 'AP', 'average recall', 'threshold of the best F1', 'note']
     for row, (name, values, note) in zip(rows, content.classes[1], strict=True):
-        figures = ['-'] * 5 if note else [f'{values[key]:.{digits}f}' for key, digits in (
-            ('AP', 3), ('AP50', 3), ('AR', 3), ('threshold', 2), ('F1', 3))]
+        figures = ['-'] * 3 if note else [f'{values[key]:.{digits}f}' for key, digits in (
+            ('AP', 3), ('AR', 3), ('threshold', 2))]
         assert row == [name, f'{values["objects"]:,}', *figures, note]
     explained = 'Average precision, mean over IoU 0.5 to 0.95.'
     assert explained in page.texts['classes'] and explained in [attrs.get('title') for attrs in page.all('th')]

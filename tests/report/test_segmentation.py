@@ -253,19 +253,22 @@ def table_of(folder):
 
 
 def test_the_table_is_that_of_the_log(tmp_path):
-    """Of images of 48 x 40 pixels, of which 3 rows have no label."""
+    """Of images of 48 x 40 pixels, of which 3 rows have no label; and of as many training images, evenly spaced."""
     run = tmp_path / 'run'
-    for part, count in (('training', 1), ('validation', 3)):
+    for part, count in (('training', 5), ('validation', 3)):
         data = exports.pairs(tmp_path / 'data', f'images/{part}', f'annotations/{part}', exports.names(count), count,
                              change=lambda labels: np.where(labels == exports.VOID, VOID, labels).astype(np.uint8))
     (data / 'classes.txt').write_text('\n'.join(exports.CAMVID))
     run_tool('train.py', TINY_SEG_CONFIG, '--data-root', data, '--work-dir', run, '--cfg-options',
              'train_cfg.max_iters=1', 'train_cfg.val_interval=1')
+    for number in (1, 3):
+        (data / f'images/training/s00{number}.jpg').write_text('is not read')
     done = run_tool('test.py', TINY_SEG_CONFIG, run, '--data-root', data, '--work-dir', tmp_path, '--report',
                     '--cfg-options', 'test_evaluator.iou_metrics=[mIoU,mDice,mFscore]')
     table = table_of(tmp_path / 'report')
     assert sum(int(row['pixels']) for row in table.values()) == 3 * 48 * 37
-    printed = done.stdout.partition('the same on')[0]  # then follow those on training images
+    printed, _, more = done.stdout.partition('the same on 3 training images:')
+    assert 'mIoU' in more and 'no metrics on training' not in more
     head, *lines = [re.findall(r'[\w.]+', line) for line in printed.splitlines() if re.match(r'\| ', line)]
     assert {name for name, *_ in lines} == {*table} == {*exports.CAMVID}
     for name, *figures in lines:
@@ -292,6 +295,7 @@ def test_several_processes_report_each_image_once(alone, trained_segmentor, demo
     first, second = two_processes.run_tool('test.py', TINY_SEG_CONFIG, trained_segmentor[0], '--data-root', demo_data,
                                            '--work-dir', tmp_path, '--report', tmp_path / 'together')
     assert 'per class, worst first' in first.stdout and 'worst first' not in second.stdout
+    assert 'training images' not in first.stdout
     assert (tmp_path / 'together/confusion.csv').read_text() == (alone / 'confusion.csv').read_text()
     assert table_of(tmp_path / 'together') == table_of(alone)
 
