@@ -66,11 +66,11 @@ def coco(folder, pictures, name='{:03d}.jpg', named=None, first=1, category=lamb
     images, annotations = [], []
     for number, (picture, objects) in enumerate(pictures):
         _save(folder / name.format(number), picture)
-        images.append(dict(id=first + number, file_name=(named or name).format(number), height=picture.shape[0],
+        images.append(dict(id=first + 2 * number, file_name=(named or name).format(number), height=picture.shape[0],
                            width=picture.shape[1]))
         for label, mask in objects:
             outline = [_outline(mask).ravel().astype(float).tolist()]
-            annotations.append(dict(id=first + len(annotations), image_id=first + number, category_id=category(label),
+            annotations.append(dict(id=first + len(annotations), image_id=images[-1]['id'], category_id=category(label),
                                     bbox=_box(mask), area=float(mask.sum()), segmentation=outline, iscrowd=0))
     categories = categories or [dict(id=label + 1, name=name) for label, name in enumerate(CLASSES[:3])]
     return dict(more, images=images, annotations=annotations, categories=categories)
@@ -85,8 +85,7 @@ def roboflow(root, train=8, valid=4, test=2, parent='shapes', **options):
         if count:
             _write(root / ROBOFLOW[part], coco(
                 root / part, scenes(count, seed=stream, **options), '{:03d}_jpg.rf.0123456789abcdef.jpg', first=0,
-                categories=categories, category=lambda label: label + bool(parent), licenses=[],
-                info=dict(version='1', description='Exported from roboflow.com')))
+                categories=categories, category=lambda label: label + bool(parent)))
     return root
 
 
@@ -101,10 +100,7 @@ def cvat(root, parts=('default', ), folders=True):
     for stream, part in enumerate(parts):
         folder = root / 'images' / part if folders else root / 'images'
         name = '{:03d}.jpg' if folders else part + '_{:03d}.jpg'
-        content = coco(folder, scenes(6, seed=stream), name,
-                       licenses=[dict(name='', id=0, url='')], info=dict(contributor='', description=''))
-        for annotation in content['annotations']:
-            annotation['attributes'] = dict(occluded=False)
+        content = coco(folder, scenes(6, seed=stream), name, licenses=[dict(name='', id=0, url='')])
         for category in content['categories']:
             category['supercategory'] = ''
         _write(root / f'annotations/instances_{part}.json', content)
@@ -115,7 +111,7 @@ def label_studio(root, count=6, named='images/{:03d}.jpg'):
     """Label Studio's export in COCO's format: ``result.json`` with ids from 0 and a folder in the file names."""
     categories = [dict(id=label, name=name) for label, name in enumerate(CLASSES[:3])]
     content = coco(root / 'images', scenes(count), named=named, first=0, categories=categories,
-                   category=lambda label: label, info=dict(contributor='Label Studio', version='1.0'))
+                   category=lambda label: label)
     for annotation in content['annotations']:
         annotation['ignore'] = 0
     _write(root / 'result.json', content)
@@ -127,7 +123,7 @@ def fiftyone(root, parts=()):
     categories = [dict(id=label, name=name, supercategory=None) for label, name in enumerate(CLASSES[:3])]
     for stream, part in enumerate(parts or ('', )):
         content = coco(root / part / 'data', scenes(6, seed=stream), categories=categories,
-                       category=lambda label: label, info=dict(description='Exported from FiftyOne'))
+                       category=lambda label: label)
         _write(root / part / 'labels.json', content)
     return root
 

@@ -21,8 +21,9 @@ def held_out(folder):
 
 
 def content(*names, without=()):
-    images = [dict(id=number, file_name=name, width=9, height=9) for number, name in enumerate((*names, *without))]
-    objects = [dict(id=number + 1, image_id=number, category_id=1, bbox=[0, 0, 3, 3]) for number in range(len(names))]
+    images = [dict(id=3 * number, file_name=name, width=9, height=7) for number, name in enumerate((*names, *without))]
+    objects = [dict(id=number + 1, image_id=3 * number, category_id=1, bbox=[0, 0, 3, 3])
+               for number in range(len(names))]
     return dict(images=images, annotations=objects, categories=[dict(id=1, name='a')])
 
 

@@ -7,7 +7,7 @@ from mmengine.evaluator import BaseMetric
 from PIL import Image
 from pycocotools import mask as mask_api
 from pycocotools.cocoeval import COCOeval
-from report.detections import SIDE, evaluated, evaluated_in_parts, many, metric_of, sample, write_truth
+from report.detections import HEIGHT, WIDTH, evaluated, evaluated_in_parts, many, metric_of, sample, write_truth
 
 CocoMetric = pytest.importorskip('mmdet.evaluation').CocoMetric
 TRUTH = [(0, 10, 10, 30, 30)], [(1, 20, 20, 40, 40), (2, 60, 60, 20, 20)]
@@ -149,11 +149,11 @@ def test_pictures_have_both_sides_and_skip_unreadable_files(tmp_path):
     assert [os.path.basename(picture.path) for picture in pictures] == ['2.png', '1.png']
     assert pictures[0].caption == '2 objects, 1 missed, 1 false positive'
     for picture in pictures:
-        assert picture.truth.shape == picture.prediction.shape == (SIDE, SIDE, 3)
+        assert picture.truth.shape == picture.prediction.shape == (HEIGHT, WIDTH, 3)
         assert (picture.truth != picture.prediction).any()
     done = run(tmp_path)
     Image.new('RGB', (50, 40)).save(tmp_path / '2.png')  # of another size: without masks
-    assert [picture.truth.shape for picture in done.content.pictures] == [(40, 50, 3), (SIDE, SIDE, 3)]
+    assert [picture.truth.shape for picture in done.content.pictures] == [(40, 50, 3), (HEIGHT, WIDTH, 3)]
     done = run(tmp_path)
     (tmp_path / '2.png').write_bytes(b'x')
     assert [picture.path[-5:] for picture in done.content.pictures] == ['1.png']

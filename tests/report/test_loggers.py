@@ -23,6 +23,8 @@ from xcit_dense.report.hooks import Snapshots, close_loggers
 from xcit_dense.train import build_runner
 
 METHODS = 'open', 'scalars', 'picture', 'close'
+#: Of the training that is `logged`.
+STEPS = {'train/loss': [1, 2, 3, 4], 'train/lr': [1, 2, 3, 4], 'val/mIoU': [2, 4]}
 
 
 def config_of(config, data, work_dir, names, workers=0, **changes):
@@ -80,15 +82,12 @@ def warnings_of(work_dir):
             if 'The training continues' in line]
 
 
-@pytest.fixture(scope='module', params=('iterations', pytest.param('epochs_workers', marks=pytest.mark.slow)))
-def logged(request, mlflow_store, demo_data, tmp_path_factory):
-    """A training of `CASES` with all loggers, stopped after 3 iterations and resumed; and what was logged by then.
-
-    ``steps`` are those of the training, and those after which it evaluates.
-    """
+@pytest.fixture(scope='module')
+def logged(mlflow_store, demo_data, tmp_path_factory):
+    """A training with all loggers, stopped after 3 iterations and resumed; and what was logged by then."""
     pytest.importorskip('tensorboard')
     wandb = pytest.importorskip('wandb')
-    config, workers, changes = CASES[request.param]
+    config, workers, changes = CASES['iterations']
     work_dir, (uri, client) = tmp_path_factory.mktemp('logged'), mlflow_store
     cfg = config_of(config, demo_data, work_dir, list(loggers.KINDS), workers, **changes)
     stopped = []
@@ -103,14 +102,11 @@ def logged(request, mlflow_store, demo_data, tmp_path_factory):
         before = SimpleNamespace(run=run.info, parts=wandb_rows(work_dir))
         content = train(cfg, resume=True)
         wandb.teardown()
-    metric, *steps = dict(iterations=('val/mIoU', [1, 2, 3, 4], [2, 4])).get(
-        request.param, ('coco/bbox_mAP', [1, 2, 3, 4, 5, 6], [3, 6]))
-    return SimpleNamespace(name=request.param, work_dir=work_dir, before=before, content=content, metric=metric,
-                           steps=steps)
+    return SimpleNamespace(work_dir=work_dir, before=before, content=content)
 
 
 def test_loggers_change_no_bit_of_a_training(logged, demo_data, tmp_path_factory):
-    assert_same_run(logged.content, whole_run(logged.name, demo_data, tmp_path_factory))
+    assert_same_run(logged.content, whole_run('iterations', demo_data, tmp_path_factory))
     assert not warnings_of(logged.work_dir)
 
 
@@ -120,18 +116,16 @@ def test_tensorboard_has_the_curves_the_config_and_pictures(logged, demo_data):
     assert f'tensorboard      tensorboard --logdir {work_dir}/tensorboard\n' in logs
     lines = [json.loads(line) for log in sorted(work_dir.glob('*/vis_data/scalars.json'))
              for line in log.read_text().splitlines()]
-    trained, evaluated = logged.steps
-    for name, steps in (('train/loss', trained), ('train/lr', trained), (logged.metric, evaluated)):
-        key = name if name.startswith('coco') else name.partition('/')[2]
+    for name, steps in STEPS.items():
         assert [event.step for event in events.Scalars(name)] == steps
         assert [event.value for event in events.Scalars(name)] == pytest.approx([
-            line[key] for line in lines if key in line])
+            line[name.partition('/')[2]] for line in lines if name.partition('/')[2] in line])
     assert "type='XCiT'" in events.Tensors('config/text_summary')[0].tensor_proto.string_val[0].decode()
     names = [f'validation/{number}_{number:012d}' for number in (1, 2, 3)]
     assert events.Tags()['images'] == names  # all images of this small data set
     for name in names:
         pictures = events.Images(name)
-        assert [picture.step for picture in pictures] == evaluated
+        assert [picture.step for picture in pictures] == [2, 4]
         size = Image.open(io.BytesIO(pictures[0].encoded_image_string)).size
         image = Image.open(demo_data / f'val2017/{name[-12:]}.jpg')
         assert size == (2 * image.width, image.height)  # two side by side
@@ -142,8 +136,8 @@ def test_wandb_has_the_curves_the_config_and_pictures(logged):
     assert len(logged.before.parts) == 1 and len(parts) == 2 and len({name for name, _ in parts}) == 1  # one run
     config = next(iter(parts.values()))[0]
     assert config['model']['backbone']['type'] == 'XCiT' and config['seed' if 'seed' in config else 'randomness']
-    rows, (trained, evaluated) = [row for _, rows in parts.values() for row in rows], logged.steps
-    for name, steps in (('train/loss', trained), (logged.metric, evaluated), ('validation/2_000000000002', evaluated)):
+    rows = [row for _, rows in parts.values() for row in rows]
+    for name, steps in {**STEPS, 'validation/2_000000000002': [2, 4]}.items():
         assert [row['iteration'] for row in rows if name in row] == steps
     assert len(list(logged.work_dir.glob('wandb/offline-run-*/files/media/images/validation/*.png'))) == 6
 
@@ -153,7 +147,7 @@ def test_mlflow_has_the_curves_the_config_and_pictures(logged, mlflow_store):
     run = client.get_run(name)
     assert (logged.before.run.status, run.info.status) == ('KILLED', 'FINISHED')
     assert run.data.params['model.backbone.type'] == 'XCiT'
-    for key, steps in zip(('train/loss', logged.metric), logged.steps, strict=True):
+    for key, steps in STEPS.items():
         assert [metric.step for metric in client.get_metric_history(name, key)] == steps
     assert 'config.py' in [item.path for item in client.list_artifacts(name)]
     pictures = [item.path for item in client.list_artifacts(name, 'images') if item.path.endswith('.png')]
