@@ -165,7 +165,9 @@ def classes(cfg):
 def test_other_parents_and_ids_of_objects(folder, tmp_path):
     """A project may be called as one of its classes."""
     assert classes(placed(exports.roboflow(tmp_path / 'data', parent='disc'), folder)) == NAMES
-    cfg = placed(exports.roboflow(tmp_path / 'other', parent=None), folder)
+    cfg = detector(exports.roboflow(tmp_path / 'other', parent=None))
+    cfg.test_dataloader, cfg.test_evaluator = cfg.val_dataloader, cfg.val_evaluator  # one object for both
+    placed(tmp_path / 'other', folder, cfg)
     assert classes(cfg) == NAMES
     for name, data in read(cfg).items():  # ids from 0, which pycocotools takes for none, are changed as it reads them
         assert Path(data.ann_file).parent.name == dict(train='train', val='valid', test='test')[name]

@@ -19,7 +19,7 @@ from helpers.tools import environment, python, run_tool
 from xcit_dense.config.options import add_hook
 from xcit_dense.errors import Stopped
 from xcit_dense.report import loggers
-from xcit_dense.report.hooks import Snapshots, close_loggers
+from xcit_dense.report.hooks import LoggersHook, Snapshots, close_loggers
 from xcit_dense.train import build_runner
 
 METHODS = 'open', 'scalars', 'picture', 'close'
@@ -330,3 +330,15 @@ def test_a_killed_run_continues_the_curves(demo_data, tmp_path, offline_wandb):
     train(cfg, resume=True)
     assert steps_of(tmp_path / 'run')['train/loss'] == [1, 2, 3, 4]
     assert len({key for key, _ in wandb_rows(tmp_path / 'run')}) == 1
+
+
+def test_a_branch_of_a_run_in_another_folder_is_another_run(tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setitem(loggers.KINDS, 'seen', lambda work_dir, step, run: given.append((step, run)) or SimpleNamespace(
+        open=lambda cfg: ''))
+    for folder, is_resumed in ((tmp_path, True), (tmp_path / 'before', True), (tmp_path, False)):
+        infos = dict(seen_run=('abc', str(folder)))
+        LoggersHook(['seen']).before_train(SimpleNamespace(
+            message_hub=SimpleNamespace(runtime_info=infos), visualizer=SimpleNamespace(add_scalars=None), iter=7,
+            work_dir=tmp_path, cfg=Config(), _resume=is_resumed))
+    assert given == [(7, 'abc'), (7, None), (7, None)]

@@ -131,5 +131,9 @@ def test_what_is_shown_of_metrics_and_time():
     accuracy, _ = hook.content()[-1].axes  # and no plot of memory
     line, = accuracy.lines
     assert line.get_xdata().tolist() == [160, 224] and np.array_equal(line.get_ydata(), [np.nan, 25.], equal_nan=True)
+    hook.size, hook._start, hook._on_gpu, hook._write = 224, 0., False, lambda runner: None
+    hook._busy = [(9., 2), (0.1, 2), (0.3, 4)]  # seconds and images of batches, of which the first is slower
+    hook.after_test_epoch(None)
+    assert hook.rows[224]['ms/image'] == pytest.approx(400 / 6)
     hook.rows = {160: {'size': 160, 'mine': 0.5, 'seconds': 1., 'ms/image': 9., MEMORY: 1.}}
     assert '0.5000' in hook.table() and len(hook.content()[-1].axes) == 3
