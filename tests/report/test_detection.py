@@ -87,6 +87,8 @@ def test_counts_and_best_thresholds_follow_the_matches_of_pycocotools(run):
         # what is on the diagonal has been found with a score of 0.3
         assert done.content.confusion.counts[place, place] == right[scores >= 0.3].sum()
     assert some_ignored
+    assert not list(done.content.pictures)  # of images that are gone: a warning for each of the worst
+    assert sum('no picture of' in said for said in done.said) == 24
 
 
 def test_objects_are_grouped_by_size(tmp_path):
