@@ -181,24 +181,3 @@ def test_another_process_was_faster(tmp_path, monkeypatch):
     (folder / 'b.txt').write_bytes(b'by hand')
     with Made(folder, tmp_path) as later, pytest.raises(OutputError, match='b.txt'):
         later.write('b.txt', b'new')
-
-
-def test_a_stop_while_converting(tmp_path, monkeypatch):
-    """Written files are recognised as ours: the next run continues, with another palette too."""
-    root, write = exports_segmentation.cvat(tmp_path / 'data'), Made.write
-    count = []
-
-    def stop(made, name, data):
-        count.append(name)
-        if len(count) > 4:
-            raise KeyboardInterrupt
-        return write(made, name, data)
-
-    monkeypatch.setattr(Made, 'write', stop)
-    with pytest.raises(KeyboardInterrupt):
-        train_data(TINY_SEG_CONFIG, root, tmp_path / 'run')
-    monkeypatch.undo()
-    lines = (root / 'labelmap.txt').read_text().splitlines()
-    (root / 'labelmap.txt').write_text('\n'.join([lines[0], *reversed(lines[1:])]))
-    train_data(TINY_SEG_CONFIG, root, tmp_path / 'run')
-    assert len(list((tmp_path / 'run/data/maps').rglob('*.png'))) == 5

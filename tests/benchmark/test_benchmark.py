@@ -110,14 +110,6 @@ def test_a_wrong_model_shows_in_the_error_and_one_that_does_not_fit_is_left_out(
     assert ours['seconds'] > 0 and 'times_as_fast' not in ours
 
 
-def test_steps_are_interleaved_and_warm_up_is_not_counted():
-    calls = []
-    steps = {name: lambda name=name: calls.append(name) for name in 'abc'}
-    seconds = cells.time_interleaved(steps, 3, warmup=2)
-    assert ''.join(calls) == 'abc' * 5
-    assert [len(values) for values in seconds.values()] == [3, 3, 3]
-
-
 @pytest.mark.parametrize('name', ('timm', 'swin_t', 'resnet50', 'convnext_t'))
 def test_rivals_run(name):
     model = models.build_models('nano_12_p16', 'inference', [name])[name]

@@ -76,15 +76,6 @@ def test_growth_in_its_units():
         ('inference', 'float32'): 1, ('inference', 'bfloat16'): 1, ('training', 'float32'): 1}
 
 
-def test_detectors_in_their_units():
-    rows = [dict(OURS, image=[800, 1280], batch=2, dtype='float32', images_per_second=8., largest_batch=13),
-            dict(OURS, name='swin_t', image=[800, 1280], batch=2, dtype='float32', images_per_second=3.14159)]
-    (ours, swin), = tables(report.markdown(result_of(detectors=rows)))
-    assert ours == {'backbone': 'ours', 'image': '800x1280', 'batch': '2', 'dtype': 'float32',
-                    'seconds': '0.25 (0.125 to 0.5)', 'images/s': '8', 'peak, GiB': '1.5', 'largest batch': '13'}
-    assert swin['images/s'] == '3.14' and swin['largest batch'] == ''
-
-
 def test_the_picture_has_seconds_gib_and_pixels(monkeypatch, tmp_path):
     drawn = []
     monkeypatch.setattr(Figure, 'savefig', lambda figure, *_, **__: drawn.append(figure))
