@@ -32,7 +32,7 @@ def make_content(classes=5, images=20, pictures=4, names=(), size=(240, 320), wo
              ('test data', f'{images:,} images of {classes} classes, in data/coco')]
     return Content(task, facts, metrics, (_CLASSES, rows), (_IMAGES, found),
                    Confusion([*names, 'background'], counts, 'objects', 'a rule'), pictures_of(paths[:pictures], size),
-                   [f'no objects: {names[-1]}'], work_dir, dict(zip(names, class_colours(names), strict=True)))
+                   [f'No objects: {names[-1]}.'], work_dir, dict(zip(names, class_colours(names), strict=True)))
 
 
 def pictures_of(paths, size, has_prediction=True):
