@@ -12,7 +12,7 @@ from xcit_dense.data.demo import CLASSES, paint, texture
 ROBOFLOW = {part: f'{part}/_annotations.coco.json' for part in ('train', 'valid', 'test')}
 
 
-def scenes(count, size=96, objects=3, radius=(0.1, 0.2), classes=3, seed=0):
+def scenes(count, size=96, objects=3, radius=(0.1, 0.2), seed=0):
     """Yield images (size, size, 3) uint8 with their objects: pairs of a label and a mask (size, size) bool.
 
     ``radius`` is that of the objects, as shares of the picture; they do not overlap.
@@ -29,7 +29,7 @@ def scenes(count, size=96, objects=3, radius=(0.1, 0.2), classes=3, seed=0):
             x, y, far = *centre.astype(int), int(1.4 * reach) + 1
             if taken[max(y - far, 0):y + far, max(x - far, 0):x + far].any():
                 continue
-            label = int(rng.integers(classes))
+            label = int(rng.integers(3))
             mask = paint(rng, picture, label, centre, reach)
             taken |= mask
             found.append((label, mask))
@@ -56,7 +56,7 @@ def _write(path, content):
     path.write_text(json.dumps(content))
 
 
-def coco(folder, pictures, name='{:03d}.jpg', named=None, first=1, polygons=True, category=lambda label: label + 1,
+def coco(folder, pictures, name='{:03d}.jpg', named=None, first=1, category=lambda label: label + 1,
          categories=None, **more):
     """Save images below a folder and return their annotations in COCO's format.
 
@@ -66,88 +66,69 @@ def coco(folder, pictures, name='{:03d}.jpg', named=None, first=1, polygons=True
     images, annotations = [], []
     for number, (picture, objects) in enumerate(pictures):
         _save(folder / name.format(number), picture)
-        images.append(dict(id=first + number, file_name=(named or name).format(number), height=picture.shape[0],
+        images.append(dict(id=first + 2 * number, file_name=(named or name).format(number), height=picture.shape[0],
                            width=picture.shape[1]))
         for label, mask in objects:
-            outline = [_outline(mask).ravel().astype(float).tolist()] if polygons else []
-            annotations.append(dict(id=first + len(annotations), image_id=first + number, category_id=category(label),
+            outline = [_outline(mask).ravel().astype(float).tolist()]
+            annotations.append(dict(id=first + len(annotations), image_id=images[-1]['id'], category_id=category(label),
                                     bbox=_box(mask), area=float(mask.sum()), segmentation=outline, iscrowd=0))
     categories = categories or [dict(id=label + 1, name=name) for label, name in enumerate(CLASSES[:3])]
     return dict(more, images=images, annotations=annotations, categories=categories)
 
 
-def roboflow(root, train=8, valid=4, test=2, boxes=False, radius=(0.1, 0.2), parent='shapes', copies=1, seed=0,
-             **options):
-    """A folder for each part with images next to annotations; ids from 0; a parent category without objects; masks, or
-    only ``boxes``; each training image in several ``copies``, as Roboflow's augmentation writes."""
+def roboflow(root, train=8, valid=4, test=2, parent='shapes', **options):
+    """A folder for each part with images next to annotations; ids from 0; a parent category without objects."""
     categories = [dict(id=0, name=parent, supercategory='none')] if parent else []
-    categories += [dict(id=label + len(categories[:1]), name=name, supercategory=parent or 'none')
+    categories += [dict(id=label + bool(parent), name=name, supercategory=parent or 'none')
                    for label, name in enumerate(CLASSES[:3])]
     for stream, (part, count) in enumerate(dict(train=train, valid=valid, test=test).items()):
         if count:
-            pictures = [picture for picture in scenes(count, radius=radius, seed=seed + stream, **options)
-                        for _ in range(copies if part == 'train' else 1)]
-            name = '{:03d}_jpg.rf.0123456789abcdef.jpg'
-            content = coco(root / part, pictures, name, first=0, polygons=not boxes, categories=categories,
-                           category=lambda label: label + bool(parent), licenses=[],
-                           info=dict(version='1', description='Exported from roboflow.com'))
-            if copies > 1 and part == 'train':
-                for number, image in enumerate(content['images']):
-                    old = root / part / image['file_name']
-                    image['file_name'] = f'{number // copies:03d}_jpg.rf.{number:016x}.jpg'
-                    old.rename(root / part / image['file_name'])
-            _write(root / ROBOFLOW[part], content)
+            _write(root / ROBOFLOW[part], coco(
+                root / part, scenes(count, seed=stream, **options), '{:03d}_jpg.rf.0123456789abcdef.jpg', first=0,
+                categories=categories, category=lambda label: label + bool(parent)))
     return root
 
 
-def small_objects(root, train=24, valid=8, seed=0):
-    """A Roboflow export with masks: many objects of 12 pixels in images of 320."""
-    return roboflow(root, train, valid, 0, radius=(0.017, 0.021), size=320, objects=12, seed=seed)
-
-
-def one_file(root, count=12, file='annotations.json', folder='images', seed=0, **options):
+def one_file(root, count=12, file='annotations.json', folder='images', seed=0):
     """One annotation file for all images, which are in a folder next to it."""
-    _write(root / file, coco(root / folder, scenes(count, seed=seed, **options)))
+    _write(root / file, coco(root / folder, scenes(count, seed=seed)))
     return root
 
 
-def cvat(root, parts=('default', ), count=6, folders=True, seed=0):
+def cvat(root, parts=('default', ), folders=True):
     """CVAT's export in COCO's format: a file for each subset, images in folders of the subsets, or in one."""
     for stream, part in enumerate(parts):
         folder = root / 'images' / part if folders else root / 'images'
         name = '{:03d}.jpg' if folders else part + '_{:03d}.jpg'
-        content = coco(folder, scenes(count, seed=seed + stream), name,
-                       licenses=[dict(name='', id=0, url='')], info=dict(contributor='', description=''))
-        for annotation in content['annotations']:
-            annotation['attributes'] = dict(occluded=False)
+        content = coco(folder, scenes(6, seed=stream), name, licenses=[dict(name='', id=0, url='')])
         for category in content['categories']:
             category['supercategory'] = ''
         _write(root / f'annotations/instances_{part}.json', content)
     return root
 
 
-def label_studio(root, count=6, named='images/{:03d}.jpg', name='{:03d}.jpg', seed=0):
+def label_studio(root, count=6, named='images/{:03d}.jpg'):
     """Label Studio's export in COCO's format: ``result.json`` with ids from 0 and a folder in the file names."""
     categories = [dict(id=label, name=name) for label, name in enumerate(CLASSES[:3])]
-    content = coco(root / 'images', scenes(count, seed=seed), name, named, first=0, categories=categories,
-                   category=lambda label: label, info=dict(contributor='Label Studio', version='1.0'))
+    content = coco(root / 'images', scenes(count), named=named, first=0, categories=categories,
+                   category=lambda label: label)
     for annotation in content['annotations']:
         annotation['ignore'] = 0
     _write(root / 'result.json', content)
     return root
 
 
-def fiftyone(root, parts=(), count=6, seed=0):
+def fiftyone(root, parts=()):
     """FiftyOne's export: ``data/`` and ``labels.json``, for all images or in a folder for each part."""
     categories = [dict(id=label, name=name, supercategory=None) for label, name in enumerate(CLASSES[:3])]
     for stream, part in enumerate(parts or ('', )):
-        content = coco(root / part / 'data', scenes(count, seed=seed + stream), categories=categories,
-                       category=lambda label: label, info=dict(description='Exported from FiftyOne'))
+        content = coco(root / part / 'data', scenes(6, seed=stream), categories=categories,
+                       category=lambda label: label)
         _write(root / part / 'labels.json', content)
     return root
 
 
-def yolo(root, parts=('train', 'val'), counts=(8, 4), polygons=False, form='ultralytics', seed=0, **options):
+def yolo(root, parts=('train', 'val'), counts=(8, 4), polygons=False, form='ultralytics'):
     """YOLO labels, boxes or polygons.
 
     ``form`` is that of Ultralytics (``images/train``, ``labels/train``), ``roboflow`` (``train/images``, called
@@ -160,7 +141,7 @@ def yolo(root, parts=('train', 'val'), counts=(8, 4), polygons=False, form='ultr
         images, labels = ((root / folder / 'images', root / folder / 'labels') if form == 'roboflow' else
                           (root / 'images' / folder, root / 'labels' / folder))
         labels.mkdir(parents=True, exist_ok=True)
-        for number, (picture, objects) in enumerate(scenes(count, seed=seed + stream, **options)):
+        for number, (picture, objects) in enumerate(scenes(count, seed=stream)):
             _save(images / f'{number:03d}.jpg', picture)
             lines = [_label(label, mask, polygons) for label, mask in objects]
             (labels / f'{number:03d}.txt').write_text('\n'.join(lines) + '\n')

@@ -53,29 +53,28 @@ def names(count, prefix='s'):
     return [f'{prefix}{number:03}' for number in range(count)]
 
 
-def camvid(root, train=4, val=2, test=2, listed=CAMVID):
+def camvid(root, train=4, val=2, listed=CAMVID):
     """``train``, ``trainannot`` and so on, as SegNet's CamVid; the last label is void."""
-    for first, (part, count) in zip((0, 100, 200), (('train', train), ('val', val), ('test', test)), strict=True):
+    for first, (part, count) in zip((0, 100, 200), (('train', train), ('val', val), ('test', 2)), strict=True):
         pairs(root, part, f'{part}annot', names(count, part), first, '.png')
     if listed:
         (root / 'classes.txt').write_text('\n'.join(listed))
     return root
 
 
-def camvid_colours(root, **counts):
+def camvid_colours(root):
     """``train``, ``train_labels`` and so on in colour with ``class_dict.csv``, as on Kaggle."""
-    for part in ('train', 'val'):
-        pairs(root, part, f'{part}_labels', names(counts.get(part, 3), part), 0 if part == 'train' else 100, '.png',
-              '_L.png', coloured)
+    for first, part in ((0, 'train'), (100, 'val')):
+        pairs(root, part, f'{part}_labels', names(3, part), first, '.png', '_L.png', coloured)
     with open(root / 'class_dict.csv', 'w', newline='') as file:
         csv.writer(file).writerows([('name', 'r', 'g', 'b'), *((name, *rgb) for name, rgb in COLOURS.items())])
     return root
 
 
-def voc(root, below='', train=3, val=2):
+def voc(root, below=''):
     """VOC: palette PNGs, lists, and an image without a label map."""
     base = root / below
-    pairs(base, 'JPEGImages', 'SegmentationClass', names(train + val))
+    pairs(base, 'JPEGImages', 'SegmentationClass', names(5))
     for path in (base / 'SegmentationClass').iterdir():
         labels = Image.open(path)
         labels.putpalette(np.array(list(COLOURS.values()), np.uint8).tobytes())
@@ -83,25 +82,25 @@ def voc(root, below='', train=3, val=2):
     save(base / 'JPEGImages/boxes_alone.jpg', scene(9)[0])
     lists = base / 'ImageSets/Segmentation'
     lists.mkdir(parents=True)
-    (lists / 'train.txt').write_text('\n'.join(names(train)))
-    (lists / 'val.txt').write_text('\n'.join(names(train + val)[train:]))
+    (lists / 'train.txt').write_text('\n'.join(names(3)))
+    (lists / 'val.txt').write_text('\n'.join(names(5)[3:]))
     return root
 
 
-def cvat(root, count=5):
+def cvat(root):
     """CVAT's "Segmentation mask 1.1": VOC's folders, colours, ``labelmap.txt``, one list."""
-    pairs(root, 'JPEGImages', 'SegmentationClass', names(count), change=coloured)
+    pairs(root, 'JPEGImages', 'SegmentationClass', names(5), change=coloured)
     (root / 'ImageSets/Segmentation').mkdir(parents=True)
-    (root / 'ImageSets/Segmentation/default.txt').write_text('\n'.join(names(count)))
+    (root / 'ImageSets/Segmentation/default.txt').write_text('\n'.join(names(5)))
     lines = ['# label:color_rgb:parts:actions', *(f'{name}:{r},{g},{b}::' for name, (r, g, b) in COLOURS.items())]
     (root / 'labelmap.txt').write_text('\n'.join(lines))
     return root
 
 
-def label_studio(root, count=4):
+def label_studio(root):
     """Images, and a PNG for each task and tag, with the JSON export of the tasks; one task has an older annotation."""
     tasks = []
-    for number, name in enumerate(names(count)):
+    for number, name in enumerate(names(4)):
         picture, labels = scene(number)
         save(root / 'images' / f'{name}.jpg', picture)
         tasks.append(dict(id=10 + number, data=dict(image=f'/data/upload/1/ab12cd-{name}.jpg')))
@@ -114,9 +113,9 @@ def label_studio(root, count=4):
     return root
 
 
-def roboflow(root, train=3, valid=2):
+def roboflow(root):
     """Images and ``_mask.png`` in one folder for each part, with ``_classes.csv``."""
-    for part, count in (('train', train), ('valid', valid)):
+    for part, count in (('train', 3), ('valid', 2)):
         pairs(root, part, part, names(count, part), label='_mask.png')
         rows = ''.join(f'{label}, {name}\n' for label, name in enumerate(CAMVID))
         (root / part / '_classes.csv').write_text(f'Pixel Value, Class\n{rows}')

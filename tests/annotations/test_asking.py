@@ -29,8 +29,10 @@ def test_two_annotation_files(folder, tmp_path):
         with fails(DataError, 'annotations.json', name, '--train-annotations'):
             placed(root, folder)
         (root / name).rename(root / 'older.json')
-    cfg = placed(root, folder, train_annotations='older.json')
-    assert numbers(cfg)[0] == DIVIDED
+    assert numbers(placed(root, folder, train_annotations='older.json'))[0] == DIVIDED
+    cfg = detector(root)
+    cfg.test_evaluator.ann_file = own = str(root / 'annotations.json')  # another existing file is the user's own
+    assert placed(root, folder, cfg, train_annotations='older.json').test_evaluator.ann_file == own
     cfg = placed(root, tmp_path / 'other', train_annotations='older.json',
                  val_annotations=str(root / 'annotations.json'))
     assert numbers(cfg)[0] == SEVERAL
@@ -41,6 +43,12 @@ def test_two_folders_of_images_or_none(folder, tmp_path):
     shutil.copytree(root / 'left', root / 'right')
     with fails(DataError, 'left', 'right', '--train-images'):
         placed(root, folder)
+    (root / 'right').rename(root / 'test')  # of another part
+    assert placed(root, folder).train_dataloader.dataset.data_prefix.img == 'left'
+    (root / 'test').rename(root / 'right')
+    (root / 'left/003.jpg').rename(tmp_path / '003.jpg')  # the most images
+    assert placed(root, folder).train_dataloader.dataset.data_prefix.img == 'right'
+    (tmp_path / '003.jpg').rename(root / 'left/003.jpg')
     cfg = placed(root, folder, train_images='right')
     assert cfg.train_dataloader.dataset.data_prefix.img == cfg.val_dataloader.dataset.data_prefix.img == 'right'
     assert len(read(cfg)['train']) == 10
@@ -182,13 +190,6 @@ def test_one_part_is_taken_where_it_is_asked_for(folder, tmp_path):
     assert numbers(placed(root / 'train', folder))[0]['train'][0] < 8
 
 
-def classifier(root):
-    data = {f'{part}_dataloader': dict(dataset=dict(
-        type='CustomDataset', data_root=str(root), data_prefix=dict(img_path=name), pipeline=[]))
-        for part, name in dict(train='train', val='val', test='val').items()}
-    return Config(dict(data, classes_from_data=True, model={}))
-
-
 @pytest.fixture
 def classes(class_folders, tmp_path):
     """A function that copies data with another name for its validation and returns the folders of a placed config."""
@@ -199,7 +200,10 @@ def classes(class_folders, tmp_path):
         (root / 'val').rename(root / name)
         for other in more:
             shutil.copytree(root / name, root / other)
-        change(cfg := classifier(root))
+        cfg = Config(dict({f'{part}_dataloader': dict(dataset=dict(
+            type='CustomDataset', data_root=str(root), data_prefix=dict(img_path=folder), pipeline=[]))
+            for part, folder in dict(train='train', val='val', test='val').items()}, classes_from_data=True, model={}))
+        change(cfg)
         placed(root, tmp_path / 'run', cfg, **options)
         if (root / cfg.val_dataloader.dataset.data_prefix.img_path).is_dir():
             take_classes(cfg)

@@ -1,4 +1,5 @@
 """Exports in COCO format: how mmdet reads those of each tool, with categories and names fixed."""
+import re
 import shutil
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from annotations.placing import detector, files_in, numbers, placed, read
 
 from helpers.faulty_data import fields, rewrite
 from xcit_dense.annotations.coco import without_parents
-from xcit_dense.annotations.types import DataOptions, Part
+from xcit_dense.annotations.types import PARTS, DataOptions, Part
 from xcit_dense.data.check import check_data_set, check_data_sets
 from xcit_dense.data.classes import classes_of_data
 from xcit_dense.errors import ConfigError, DataError
@@ -22,18 +23,13 @@ WITHOUT_TEST = dict(train=(6, 18), val=(6, 18), test=(6, 18))
 @pytest.mark.parametrize('make, options, wanted', (
     (exports.roboflow, {}, dict(train=(8, 24), val=(4, 12), test=(2, 6))),
     (exports.roboflow, dict(test=0), dict(train=(8, 24), val=(4, 12), test=(4, 12))),
-    (exports.roboflow, dict(valid=0, test=0), dict(train=(6, 18), val=(2, 6), test=(2, 6))),
     (exports.roboflow, dict(valid=0), dict(train=(6, 18), val=(2, 6), test=(2, 6))),
     (exports.cvat, {}, DIVIDED),
-    (exports.cvat, dict(parts=('Train', 'Validation')), WITHOUT_TEST),
     (exports.cvat, dict(parts=('Train', 'Val', 'Test'), folders=False), WITHOUT_TEST),
-    (exports.cvat, dict(folders=False), DIVIDED),
-    (exports.label_studio, {}, DIVIDED),
     (exports.label_studio, dict(named='images\\{:03d}.jpg'), DIVIDED),
     (exports.label_studio, dict(named='../../media/upload/1/0123abcd-{:03d}.jpg'), DIVIDED),
     (exports.fiftyone, {}, DIVIDED),
     (exports.fiftyone, dict(parts=('train', 'validation')), WITHOUT_TEST),
-    (exports.one_file, {}, DIVIDED_12),
     (exports.one_file, dict(folder='.', file='x.json'), DIVIDED_12),
     (exports.one_file, dict(folder='photos/b', file='notes/a.json'), DIVIDED_12)))
 def test_exports(make, options, wanted, folder, tmp_path, capfd):
@@ -44,7 +40,8 @@ def test_exports(make, options, wanted, folder, tmp_path, capfd):
     assert not any(report.errors for report in check_data_sets(cfg, use_cache=False).values())
     said = capfd.readouterr().out
     assert said.count('data        COCO in ') == 1 and '3: disc, square, triangle' in said
-    assert all(f'{words}' in said for words in ('training  ', 'validation  ', 'test  '))
+    for part, (images, objects) in wanted.items():
+        assert re.search(rf'\n{PARTS[part]} +({images} images?, {objects} objects, |none; the validation data)', said)
     assert files_in(root) == before
 
 
@@ -146,8 +143,10 @@ def test_several_files_for_one_part(folder, tmp_path, capfd):
     assert by_job[1] == [[one for one in objects if one[0] != 'disc'] for objects in by_job[0]]
     # the same images in two files are one; label maps have one folder
     again = shutil.copy(root / files[0], root / 'job1/annotations/again.json')
+    rewrite(root / 'job1', lambda content: content['annotations'][0].update(  # one of another class is another object
+        category_id=4 - content['annotations'][0]['category_id'] or 2), 'annotations/again.json')
     cfg = placed(root, folder.parent / 'c', train_annotations=[files[0], again], val_annotations=files[0])
-    assert numbers(cfg)[0]['train'] == (6, 18)
+    assert numbers(cfg)[0]['train'] == (6, 19)
     assert '6 images in several of them have the objects of all, equal ones once' in capfd.readouterr().out
     rewrite(root / 'job2', lambda content: [a.update(image_id=[1]) for a in content['annotations']],
             'annotations/instances_default.json')  # is left to the check of the data
@@ -166,7 +165,9 @@ def classes(cfg):
 def test_other_parents_and_ids_of_objects(folder, tmp_path):
     """A project may be called as one of its classes."""
     assert classes(placed(exports.roboflow(tmp_path / 'data', parent='disc'), folder)) == NAMES
-    cfg = placed(exports.roboflow(tmp_path / 'other', parent=None), folder)
+    cfg = detector(exports.roboflow(tmp_path / 'other', parent=None))
+    cfg.test_dataloader, cfg.test_evaluator = cfg.val_dataloader, cfg.val_evaluator  # one object for both
+    placed(tmp_path / 'other', folder, cfg)
     assert classes(cfg) == NAMES
     for name, data in read(cfg).items():  # ids from 0, which pycocotools takes for none, are changed as it reads them
         assert Path(data.ann_file).parent.name == dict(train='train', val='valid', test='test')[name]
@@ -182,7 +183,8 @@ def test_files_of_other_tasks_and_a_test_part_without_objects(folder, tmp_path, 
     assert numbers(placed(root, folder))[0]['test'] == (4, 12)  # those of the validation
     assert 'has no objects, so it is not used for testing' in capfd.readouterr().out
     root = exports.one_file(tmp_path / 'other', file='train.json')
-    for name in ('panoptic_train.json', 'stuff_train.json'):
+    (root / 'one_of_each').mkdir()  # so many that they are of single images
+    for name in ('panoptic_train.json', 'stuff_train.json', *(f'one_of_each/train{i}.json' for i in range(21))):
         (root / name).write_bytes((root / 'train.json').read_bytes())
     assert numbers(placed(root, tmp_path / 'b'))[0]['train'] == (10, 30)
 

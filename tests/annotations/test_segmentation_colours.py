@@ -154,7 +154,7 @@ def test_black_and_white_masks_are_read_with_a_palette(tmp_path):
                          change=lambda labels: np.where(labels == 1, 255, 0).astype(np.uint8))
     with pytest.raises(DataError, match='needs at least two.*--palette FILE'):
         segmentor(root, tmp_path / 'run')
-    (root / 'mine.txt').write_text('background 0 0 0\nroad 255 255 255\n')
+    (root / 'mine.txt').write_text('road 255 255 255\nbackground 0 0 0\n')
     cfg = segmentor(root, tmp_path / 'run', palette='mine.txt')
-    assert cfg.train_dataloader.dataset.metainfo.classes == ('background', 'road')
-    assert (maps_of(tmp_path / 'run')['s000.png'] == (exports.scene(0)[1] == 1)).all()
+    assert cfg.train_dataloader.dataset.metainfo.classes == ('road', 'background')
+    assert (maps_of(tmp_path / 'run')['s000.png'] == (exports.scene(0)[1] != 1)).all()

@@ -58,6 +58,7 @@ def test_forms(form, polygons, folder, tmp_path, capfd):
     assert sorted(root.rglob('*')) == before
     content = json.loads((folder / 'train.json').read_text())
     assert all(bool(a['segmentation']) == polygons for a in content['annotations'])
+    assert [(a['id'], a['image_id']) for a in content['annotations']] == [(n, (n + 2) // 3) for n in range(1, 25)]
 
 
 @pytest.mark.parametrize('form', ('lists', 'roboflow', 'bare', 'cvat'))
@@ -75,33 +76,14 @@ def test_parts(folder, tmp_path):
     """Also none, as Label Studio exports: names in classes.txt."""
     root = exports.yolo(tmp_path / 'data', ('train', 'val', 'test'), (5, 2, 3))
     assert numbers(placed(root, folder))[0] == dict(train=(5, 15), val=(2, 6), test=(3, 9))
+    (root / 'inner').mkdir()  # folders below the path of the description
+    for name in ('images', 'labels'):
+        (root / name).rename(root / 'inner' / name)
+    (root / 'data.yaml').write_text((root / 'data.yaml').read_text().replace('path: .', 'path: inner'))
+    assert numbers(placed(root, tmp_path / 'b'))[0] == dict(train=(5, 15), val=(2, 6), test=(3, 9))
     for part, form in (('train', 'ultralytics'), ('.', 'bare')):
         root = exports.yolo(tmp_path / form, (part, ), (10, ), form=form)
         assert numbers(placed(root, tmp_path / 'b' / form)) == (dict(train=(8, 24), val=(2, 6), test=(2, 6)), NAMES)
-
-
-def test_folders_below_the_path_of_the_description(folder, tmp_path):
-    root = exports.yolo(tmp_path / 'data')
-    description = root / 'data.yaml'
-    (root / 'inner').mkdir()
-    for name in ('images', 'labels'):
-        (root / name).rename(root / 'inner' / name)
-    description.write_text(description.read_text().replace('path: .', 'path: inner'))
-    assert numbers(placed(root, folder))[0] == dict(train=(8, 24), val=(4, 12), test=(4, 12))
-
-
-def test_boxes_are_those_of_the_same_scenes_in_cocos_form(folder, tmp_path):
-    """To the six digits that labels have."""
-    placed(exports.yolo(tmp_path / 'yolo', ('train', 'val'), (4, 2), polygons=True), folder)
-    got = json.loads((folder / 'train.json').read_text())
-    wanted = exports.coco(tmp_path / 'coco', exports.scenes(4))
-    assert len(got['annotations']) == len(wanted['annotations']) == 12
-    for one, other in zip(got['annotations'], wanted['annotations'], strict=True):
-        assert (one['image_id'], one['category_id'], one['id']) == tuple(
-            other[key] for key in ('image_id', 'category_id', 'id'))
-        np.testing.assert_allclose(one['segmentation'], other['segmentation'], atol=1e-3)
-        # a box around pixels is one wider than around their middles
-        np.testing.assert_allclose(np.add(one['bbox'], [0, 0, 1, 1]), other['bbox'], atol=1e-3)
 
 
 @pytest.mark.parametrize('line, box, area, polygon', (
@@ -171,21 +153,16 @@ def test_labels_and_images_that_are_nowhere_or_cannot_be_read(folder, tmp_path, 
         placed(root, folder)
 
 
-def test_two_descriptions(folder, tmp_path):
+def test_two_descriptions_and_images_that_are_turned(folder, tmp_path):
+    """Boxes are for what people see; the size is that of the image as the pipeline reads it."""
     root = exports.yolo(tmp_path / 'data')
     (root / 'dataset.yaml').write_text((root / 'data.yaml').read_text().replace('images/val', 'images/train'))
     with pytest.raises(DataError, match='data.yaml, dataset.yaml.*--train-annotations'):
         placed(root, folder)
-    assert numbers(placed(root, folder, train_annotations='dataset.yaml'))[0]['val'] == (8, 24)
-
-
-def test_images_that_are_turned(folder, tmp_path):
-    """Boxes are for what people see; the size is that of the image as the pipeline reads it."""
-    root = exports.yolo(tmp_path / 'data', ('train', 'val'), (2, 2))
     marked = Image.new('RGB', (40, 20))
     marked.getexif()[0x0112] = 6
     marked.save(root / 'images/train/000.jpg', exif=marked.getexif())
-    placed(root, folder)
+    assert numbers(placed(root, folder, train_annotations='dataset.yaml'))[0]['val'] == (8, 24)
     image = json.loads((folder / 'train.json').read_text())['images'][0]
     assert (image['width'], image['height']) == (20, 40)
 

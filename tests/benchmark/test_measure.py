@@ -24,26 +24,6 @@ def test_measuring_prints_what_it_saw(demo_data, tmp_path):
     assert f' {training["losses"][0]:.3f} to {training["losses"][-1]:.3f}\n' in done.stdout
 
 
-def test_units_of_what_is_printed(demo_data, tmp_path, monkeypatch):
-    """Seconds, GiB and single images, and as many images as the iterations take."""
-    cut, limited = [], []
-    training = dict(batch_size=2, iterations=5, seconds_per_iteration=0.25, seconds_per_image=0.0625,
-                    peak_memory_gib=1.5, losses=[4., 9., 2.], metrics=dict(mIoU=43.21))
-    for name, stand_in in dict(
-            cut_data=lambda cfg, out, *counts: cut.append(counts), train_and_measure=lambda cfg: training,
-            limit_iterations=lambda cfg, count: limited.append(count),
-            backbone_errors=lambda cfg: {'float32': 1.5e-6, 'autocast bfloat16': 0.02}).items():
-        monkeypatch.setattr(short_training, name, stand_in)
-    done = run_tool('measure.py', TINY_CONFIG, '--data-root', demo_data, '--iterations', 5, '--images', 3, '--out',
-                    tmp_path / 'out.json', '--cfg-options', 'train_dataloader.batch_size=3')
-    assert cut == [(15, 3)] and limited == [5]
-    assert [' '.join(line.split()) for line in done.stdout.splitlines()[-8:-1]] == [
-        'error of the backbone in float32 1.5e-06', 'error of the backbone in autocast bfloat16 2.0e-02',
-        'iteration 0.25 s, with batches of 2', 'peak memory 1.5 GiB', 'loss 4.000 to 2.000',
-        'evaluation of 3 images 0.0625 s per image', 'mIoU 43.210']
-    assert json.loads((tmp_path / 'out.json').read_text())['training'] == training
-
-
 @pytest.mark.parametrize('gpu', (False, True))
 def test_units_of_what_is_measured(gpu, monkeypatch):
     """The log has seconds of a batch and MiB of a GPU; the system has bytes."""

@@ -1,6 +1,4 @@
 """The tables and pictures of a benchmark: known numbers in, each with its unit out."""
-import json
-
 import pytest
 from matplotlib.figure import Figure
 
@@ -44,21 +42,12 @@ def tables(text):
     return found
 
 
-def test_rates_of_the_machine():
-    first = report.markdown(result_of()).split('\n\n')[1]
-    for words in ('a device', 'torch 2.9', '1.5e+03 G float32 multiply-adds/s', '3e+03 G bfloat16 multiply-adds/s',
-                  'copies 25 GB/s'):
-        assert words in first
-    assert 'copies 26' not in first
-    slow = dict(MACHINE, rates=dict(float32=dict(matrix=2.5e9)))
-    assert '2.5 G float32' in report.markdown(result_of(machine=slow))
-
-
 def test_cells_in_their_units():
     """Runtimes have the size of their file and are next to ours."""
     runtime = dict(name='onnxruntime', seconds=1., fastest=1., slowest=1., multiply_adds=None, saved_bytes=0,
                    times_ours=2.25, file_bytes=47e6)
     text = report.markdown(result_of(cells=[cell('training', OURS, PLAIN), cell('inference', runtime)]))
+    assert '1.5e+03 G float32 multiply-adds/s, 3e+03 G bfloat16 multiply-adds/s, copies 25 GB/s' in text
     assert text.index('## Inference') < text.index('## Training')
     (inference, ), (ours, plain) = tables(text)
     assert ours == {
@@ -81,31 +70,16 @@ def test_growth_in_its_units():
         ('1,024', '512x512', '1'), ('4,096', '1024x1024', '16'), ('16,384', '2048x2048', '256')]
     assert points[0]['seconds'].startswith('1.02 (') and points[1]['seconds'] == 'out of memory'
     assert exponents[0] == {'model': 'ours', 'exponent of time': '1.00', 'exponent of memory': '2.00'}
-
-
-def test_growths_are_kept_apart():
-    points = growth()
-    points[1]['dtype'], points[2]['mode'] = 'bfloat16', 'training'
-    assert {key: len(cells) for key, cells in report.growths(result_of(growth=points)).items()} == {
-        ('nano_12_p16', *kind): 1 for kind in (('inference', 'float32'), ('inference', 'bfloat16'),
-                                               ('training', 'float32'))}
-
-
-def test_detectors_in_their_units():
-    rows = [dict(OURS, image=[800, 1280], batch=2, dtype='float32', images_per_second=8., largest_batch=13),
-            dict(OURS, name='swin_t', image=[800, 1280], batch=2, dtype='float32', images_per_second=3.14159)]
-    (ours, swin), = tables(report.markdown(result_of(detectors=rows)))
-    assert ours == {'backbone': 'ours', 'image': '800x1280', 'batch': '2', 'dtype': 'float32',
-                    'seconds': '0.25 (0.125 to 0.5)', 'images/s': '8', 'peak, GiB': '1.5', 'largest batch': '13'}
-    assert swin['images/s'] == '3.14' and swin['largest batch'] == ''
+    apart = growth()
+    apart[1]['dtype'], apart[2]['mode'] = 'bfloat16', 'training'
+    assert {key[1:]: len(cells) for key, cells in report.growths(result_of(growth=apart)).items()} == {
+        ('inference', 'float32'): 1, ('inference', 'bfloat16'): 1, ('training', 'float32'): 1}
 
 
 def test_the_picture_has_seconds_gib_and_pixels(monkeypatch, tmp_path):
     drawn = []
     monkeypatch.setattr(Figure, 'savefig', lambda figure, *_, **__: drawn.append(figure))
     path, = report.plot(result_of(growth=growth()), tmp_path)
-    assert [report._tick(value, None) for value in (0.5, 9999, 10_000, 400_000, 12_500)] == [
-        '0.5', '9999', '10k', '400k', '12.5k']
     assert path == tmp_path / 'growth_nano_12_p16_inference_float32.png'
     for axes, unit, values, power in zip(drawn[0].axes, ('s', 'GiB'), ([1.024, 4.096, 16.384], [1, 16, 256]),
                                          ('1.00', '2.00'), strict=True):
@@ -114,19 +88,9 @@ def test_the_picture_has_seconds_gib_and_pixels(monkeypatch, tmp_path):
         assert list(line.get_xdata()) == [1024, 4096, 16384] and list(line.get_ydata()) == pytest.approx(values)
         assert line.get_label() == f'ours: tokens^{power}'
         assert (axes.get_xscale(), axes.get_yscale()) == ('log', 'log')
-        low, high = axes.get_ylim()  # the slopes beside it leave the frame
-        assert low < values[0] and values[-1] < high < 3 * values[-1]
         slopes = {line.get_label(): list(line.get_ydata()) for line in axes.lines[-2:]}
         assert slopes == {'linear': pytest.approx([values[0] * 4**i for i in range(3)]),
                           'quadratic': pytest.approx([values[0] * 16**i for i in range(3)])}
         top, = axes.child_axes
         side, tokens = top._functions
         assert side(1024) == pytest.approx(512) and tokens(512) == pytest.approx(1024)
-        assert 'pixels' in top.get_xlabel()
-
-
-def test_saved_is_what_is_shown(tmp_path):
-    result = result_of(cells=[cell('training', OURS)])
-    report.save(result, tmp_path)
-    assert json.loads((tmp_path / 'benchmark.json').read_text()) == result
-    assert (tmp_path / 'benchmark.md').read_text() == report.markdown(result)

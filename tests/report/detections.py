@@ -11,11 +11,11 @@ from report.tested import runner_of
 
 from xcit_dense.report.detection import DetectionRecorder
 
-SIDE = 100
+WIDTH, HEIGHT = 100, 110
 
 
 def write_truth(folder, images, classes=('cat', 'dog', 'newt'), with_files=False):
-    """Write a COCO file of square images; return its path.
+    """Write a COCO file; return its path.
 
     Args:
         folder: Where to write it.
@@ -26,9 +26,9 @@ def write_truth(folder, images, classes=('cat', 'dog', 'newt'), with_files=False
     content = dict(images=[], annotations=[], categories=[dict(id=10 * i, name=name)
                                                           for i, name in enumerate(classes, 1)])
     for number, objects in enumerate(images, 1):
-        content['images'].append(dict(id=number, file_name=f'{number}.png', width=SIDE, height=SIDE))
+        content['images'].append(dict(id=number, file_name=f'{number}.png', width=WIDTH, height=HEIGHT))
         if with_files:
-            Image.new('RGB', (SIDE, SIDE), (90, 120, 90)).save(folder / f'{number}.png')
+            Image.new('RGB', (WIDTH, HEIGHT), (90, 120, 90)).save(folder / f'{number}.png')
         for label, x, y, width, height, *crowd in objects:
             content['annotations'].append(dict(
                 id=len(content['annotations']) + 1, image_id=number, category_id=10 * label + 10, area=width * height,
@@ -40,7 +40,7 @@ def write_truth(folder, images, classes=('cat', 'dog', 'newt'), with_files=False
 
 def encoded(x, y, width, height):
     """Return a rectangle as RLE."""
-    mask = np.zeros((SIDE, SIDE), np.uint8, order='F')
+    mask = np.zeros((HEIGHT, WIDTH), np.uint8, order='F')
     mask[int(y):int(y + height), int(x):int(x + width)] = 1
     code = mask_api.encode(mask)
     return dict(size=code['size'], counts=code['counts'].decode())
@@ -54,7 +54,7 @@ def sample(number, objects, with_masks=False, folder=None):
                  scores=torch.tensor(rows[:, 5], dtype=torch.float32))
     if with_masks:
         found['masks'] = [encoded(*row[1:5]) for row in rows]
-    return dict(img_id=number, img_path=f'{folder or "images"}/{number}.png', ori_shape=(SIDE, SIDE),
+    return dict(img_id=number, img_path=f'{folder or "images"}/{number}.png', ori_shape=(HEIGHT, WIDTH),
                 pred_instances=found)
 
 

@@ -4,34 +4,36 @@ import csv
 import numpy as np
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.structures import BaseDataElement
 from PIL import Image
 from report.tested import runner_of
 
 from helpers.tools import run_tool
-from xcit_dense.config import options
 from xcit_dense.errors import OutputError
 from xcit_dense.report import hooks
-from xcit_dense.report.classification import ClassificationRecorder, Result, names_of, result_of
+from xcit_dense.report.classification import ClassificationRecorder, Result, names_of
 from xcit_dense.report.hooks import FILES, ReportHook
 
 pytest.importorskip('mmpretrain')
 
 
+def sample(**fields):
+    meta = {key: fields.pop(key) for key in ('img_path', 'sample_idx') if key in fields}
+    return BaseDataElement(metainfo=meta, **{key: torch.tensor(value) for key, value in fields.items()})
+
+
 def recorded(folder, pairs, names):
     """Return the content for images with pairs of a class and a prediction, and what was logged.
 
-    The predictions are the less sure the later they come.
+    The predictions are the less sure the later they come. After test-time augmentation, only the scores are right.
     """
     samples = []
     for place, (truth, prediction) in enumerate(pairs):
-        scores = torch.full((len(names), ), 0.01)
+        scores = [0.01] * len(names)
         scores[prediction] = 0.9 - 0.1 * place
         path = folder / f'{place}.png'
         Image.new('RGB', (30, 20), (place, 0, 0)).save(path)
-        samples.append(BaseDataElement(metainfo=dict(img_path=str(path)), gt_label=torch.tensor([truth]),
-                                       pred_label=torch.tensor([prediction]), pred_score=scores))
+        samples.append(sample(img_path=str(path), gt_label=[truth], pred_label=[0], pred_score=scores))
     runner = runner_of('mmpretrain', samples, metainfo=dict(classes=names))
     recorder = ClassificationRecorder(runner)
     recorder.see(None, samples)
@@ -65,21 +67,22 @@ def test_mistakes_come_first_the_surest_first(tmp_path):
                                                          'dog predicted as newt (50.0%)']
     assert pictures[1].prediction is None and np.array_equal(pictures[1].truth[0, 0], [4, 0, 0])
     assert len(said) == 1 and f'no picture of {tmp_path}/3.png' in said[0]
-
-
-def test_a_test_without_mistakes(tmp_path):
-    content, said = recorded(tmp_path, PAIRS[::2][:2], ('cat', 'dog'))
+    content, said = recorded(tmp_path, PAIRS[::2][:2], ('cat', 'dog'))  # no mistakes
     assert len(content.images[1]) == 2 and list(content.pictures) == said == []
+
+
+def test_every_class_has_a_name():
+    """The number if it has no other; mmpretrain's of ImageNet have all synonyms."""
+    results = [Result('a.png', 0, 2, 0.9), Result('b.png', 1, 0, 0.6)]
+    for classes, wanted in (((), ['0', '1', '2']), (('dog, hound', ), ['dog, hound', '1', '2'])):
+        assert names_of(classes, results) == wanted
+    names = names_of(pytest.importorskip('mmpretrain.datasets.categories').IMAGENET_CATEGORIES, results)
+    assert names[:2] == ['tench', 'goldfish'] and len(names) == 1000
 
 
 # The hook
 
-
-def sample(**fields):
-    return BaseDataElement(**{key: torch.tensor(value) for key, value in fields.items()})
-
-
-SAMPLES = [sample(gt_label=[i], pred_score=[0.7, 0.3]) for i in (0, 1, 1)]
+SAMPLES = [sample(sample_idx=7 + i, gt_label=[i], pred_score=[0.7, 0.3]) for i in (0, 1, 1)]
 
 
 def report(folder, samples, framework='mmpretrain', count=None, **options):
@@ -106,7 +109,7 @@ def test_images_without_a_single_label_have_no_report_but_a_word(samples, tmp_pa
 def test_a_data_set_without_files_and_names(tmp_path):
     """And one sample more than it has, as a sampler may give that fills the last batch of several processes."""
     table, picture, done = report(tmp_path, SAMPLES, count=2)
-    assert 'worst first' in table and 'no picture of image' in picture
+    assert 'worst first' in table and 'no picture of image 8: ' in picture
     assert done.startswith('wrote report.html, ') and done.endswith(f' into {tmp_path}')
     assert {path.name for path in tmp_path.iterdir() if not path.name.startswith('.')} == {*FILES}
 
@@ -134,31 +137,22 @@ def test_only_files_of_an_earlier_report_are_replaced(tmp_path):
 
 def test_a_model_of_another_framework_has_no_report(tmp_path):
     said, = report(tmp_path / 'shown', [sample()], 'mmrotate')
-    assert said == ('no report written: there are reports for detection or segmentation or classification, not for '
-                    'mmrotate')
+    assert said.startswith('no report written: ') and said.endswith('not for mmrotate')
     assert not (tmp_path / 'shown').exists()
 
 
-@pytest.mark.parametrize('of, place, error, reason', (
-    (ClassificationRecorder, 'see', OSError(28, 'No space left on device'), 'OSError: [Errno 28] No space left'),
-    (ClassificationRecorder, 'content', ZeroDivisionError('why'), 'ZeroDivisionError: why'),
-    (hooks, 'write_page', OSError(28, 'No space left on device'), 'OSError: [Errno 28] No space left')))
-def test_a_problem_of_the_report_is_a_warning(of, place, error, reason, tmp_path, monkeypatch):
+@pytest.mark.parametrize('of, place, error', (
+    (ClassificationRecorder, 'see', OSError(28, 'No space left on device')),
+    (ClassificationRecorder, 'content', ZeroDivisionError('why')),
+    (hooks, 'write_page', OSError(28, 'No space left on device'))))
+def test_a_problem_of_the_report_is_a_warning(of, place, error, tmp_path, monkeypatch):
     def fail(*_):
         raise error
 
     monkeypatch.setattr(of, place, fail)
     said = report(tmp_path, SAMPLES)
     assert len(said) == 1 + (place == 'write_page')
-    assert f'the report in {tmp_path} is incomplete: {reason}' in said[-1]
-
-
-def test_hooks_of_the_config_stay(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    cfg = Config(dict(custom_hooks=[dict(type='A')]))
-    options.add_hook(cfg, 'ReportHook', out_dir=str(tmp_path / 'shown'), overwrite=True)
-    assert cfg.custom_hooks == [dict(type='A'), dict(type='ReportHook', out_dir=str(tmp_path / 'shown'),
-                                                     overwrite=True)]
+    assert f'the report in {tmp_path} is incomplete: {type(error).__name__}: {error}' in said[-1]
 
 
 # The tool
@@ -171,7 +165,7 @@ data_preprocessor = dict(num_classes=3, mean=[0.], std=[255.])
 model = dict(type='ImageClassifier', backbone=dict(type='LeNet5', num_classes=3),
              head=dict(type='ClsHead', loss=dict(type='CrossEntropyLoss')))
 test_dataloader = dict(
-    batch_size=4, num_workers=0, sampler=dict(type='DefaultSampler', shuffle=False),
+    batch_size=3, num_workers=0, sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(type='CustomDataset', data_root={root!r}, with_label=True, pipeline=[
         dict(type='LoadImageFromFile', color_type='grayscale'), dict(type='Resize', scale=32),
         dict(type='PackInputs')]))
@@ -181,24 +175,17 @@ test_cfg = dict()
 
 
 @pytest.fixture
-def data(tmp_path):
-    """Two images of each of three classes."""
-    for name in ('cat', 'dog', 'newt'):
-        (tmp_path / 'data' / name).mkdir(parents=True)
-        for number in range(2):
-            Image.new('L', (40, 30), 50 * number).save(tmp_path / 'data' / name / f'{number}.png')
-    return tmp_path / 'data'
-
-
-@pytest.fixture
-def prepared(data, tmp_path):
-    """Config and weights of a model that takes every image for a cat, with the probability 0.5."""
+def prepared(tmp_path):
+    """Config and weights of a model that takes every image for a cat, with the probability 0.5: 1 cat, 4 others."""
     from mmpretrain.models import LeNet5
+    for place, name in enumerate(('cat', 'dog', 'dog', 'newt', 'newt')):
+        (tmp_path / 'data' / name).mkdir(parents=True, exist_ok=True)
+        Image.new('L', (40, 30), 50 * place).save(tmp_path / 'data' / name / f'{place}.png')
     state = {name: torch.zeros_like(value) for name, value in LeNet5(3).state_dict().items()}
     last = [name for name in state if name.endswith('bias')][-1]
     state[last] = torch.tensor((0.5, 0.3, 0.2)).log()
     torch.save({f'backbone.{name}': value for name, value in state.items()}, tmp_path / 'w.pth')
-    (tmp_path / 'config.py').write_text(CONFIG.format(root=str(data)))
+    (tmp_path / 'config.py').write_text(CONFIG.format(root=str(tmp_path / 'data')))
     return tmp_path / 'config.py', tmp_path / 'w.pth'
 
 
@@ -207,24 +194,23 @@ def table_of(path):
         return list(csv.reader(file))
 
 
-def test_a_test_of_a_classifier_reports(prepared, data, tmp_path):
+def test_a_test_of_a_classifier_reports(prepared, tmp_path):
     done = run_tool('test.py', *prepared, '--show-dir', 'shown', cwd=tmp_path)
     assert 'per class, worst first' in done.stdout
     assert table_of(tmp_path / 'shown/confusion.csv')[1:] == [
-        ['cat', '2', '0', '0'], ['dog', '2', '0', '0'], ['newt', '2', '0', '0']]
-    assert [row[:4] for row in table_of(tmp_path / 'shown/per_class.csv')] == [
-        ['class', 'images', 'correct', 'accuracy'], ['dog', '2', '0', '0.0'], ['newt', '2', '0', '0.0'],
-        ['cat', '2', '2', '100.0']]
+        ['cat', '1', '0', '0'], ['dog', '2', '0', '0'], ['newt', '2', '0', '0']]
+    assert [row[:5] for row in table_of(tmp_path / 'shown/per_class.csv')] == [
+        ['class', 'images', 'correct', 'accuracy', 'precision'], ['dog', '2', '0', '0.0', ''],
+        ['newt', '2', '0', '0.0', ''], ['cat', '1', '1', '100.0', '20.0']]
     assert np.asarray(Image.open(tmp_path / 'shown/confusion_matrix.png')).std() > 0
 
 
-def test_several_processes_report_each_image_once(prepared, data, two_processes, tmp_path):
-    """The sampler gives one of seven twice."""
-    Image.new('L', (9, 9)).save(data / 'newt/2.png')
+def test_several_processes_report_each_image_once(prepared, two_processes, tmp_path):
+    """The sampler gives one of five twice."""
     first, second = two_processes.run_tool('test.py', *prepared, '--show-dir', tmp_path / 'shown',
                                            '--work-dir', tmp_path)
     assert 'worst first' in first.stdout and 'worst first' not in second.stdout
-    assert sum(int(count) for row in table_of(tmp_path / 'shown/confusion.csv')[1:] for count in row[1:]) == 7
+    assert [row[1] for row in table_of(tmp_path / 'shown/confusion.csv')[1:]] == ['1', '2', '2']
 
 
 def test_the_metrics_are_logged_before_the_report(prepared, tmp_path, monkeypatch):
@@ -233,36 +219,6 @@ def test_the_metrics_are_logged_before_the_report(prepared, tmp_path, monkeypatc
         raise OSError(28, 'No space left on device')
 
     monkeypatch.setattr(hooks, 'write_page', fail)
-    done = run_tool('test.py', *prepared, '--report', 'shown', '--at-least', 'accuracy/top1=33', cwd=tmp_path)
-    metrics, warning = (done.stdout.index(text) for text in ('accuracy/top1: 33.3', 'No space left on device'))
+    done = run_tool('test.py', *prepared, '--report', 'shown', '--at-least', 'accuracy/top1=20', cwd=tmp_path)
+    metrics, warning = (done.stdout.index(text) for text in ('accuracy/top1: 20.0', 'No space left on device'))
     assert metrics < warning and 'is incomplete' in done.stdout
-
-
-RESULTS = [Result('a.png', 0, 0, 0.9), Result('b.png', 0, 2, 0.6), Result('/far/deep/c.png', 1, 2, 0.8),
-           Result('d.png', 2, 2, 0.7), Result('e.png', 0, 2, 0.5)]
-NAMES = ['cat', 'dog, hound', 'newt']
-
-
-def element(**fields):
-    meta = {key: fields.pop(key) for key in ('img_path', 'sample_idx') if key in fields}
-    return BaseDataElement(metainfo=meta, **{key: torch.tensor(value) for key, value in fields.items()})
-
-
-@pytest.mark.parametrize('fields, wanted', (
-    (dict(gt_label=[1], pred_label=[1], pred_score=[0.75, 0.25], img_path='a.png'), Result('a.png', 1, 0, 0.75)),
-    (dict(gt_label=[1], pred_score=[0.25, 0.75], sample_idx=7), Result('image 7', 1, 1, 0.75)),
-    (dict(gt_label=[0, 1], pred_score=[1.]), None), (dict(pred_score=[1.]), None), (dict(gt_label=[1]), None)))
-def test_a_result_has_one_truth_and_scores(fields, wanted):
-    assert result_of(element(**fields)) == wanted
-
-
-@pytest.mark.parametrize('classes, wanted', ((NAMES, NAMES), ((), ['0', '1', '2']), (('cat', ), ['cat', '1', '2'])))
-def test_every_class_has_a_name(classes, wanted):
-    assert names_of(classes, RESULTS) == wanted
-
-
-def test_classes_of_imagenet_have_short_names():
-    """mmpretrain's have all synonyms."""
-    categories = pytest.importorskip('mmpretrain.datasets.categories').IMAGENET_CATEGORIES
-    names = names_of(categories, RESULTS)
-    assert names[:2] == ['tench', 'goldfish'] and len(names) == 1000

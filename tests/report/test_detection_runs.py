@@ -7,7 +7,7 @@ from mmengine.evaluator import BaseMetric
 from PIL import Image
 from pycocotools import mask as mask_api
 from pycocotools.cocoeval import COCOeval
-from report.detections import SIDE, evaluated, evaluated_in_parts, many, metric_of, sample, write_truth
+from report.detections import HEIGHT, WIDTH, evaluated, evaluated_in_parts, many, metric_of, sample, write_truth
 
 CocoMetric = pytest.importorskip('mmdet.evaluation').CocoMetric
 TRUTH = [(0, 10, 10, 30, 30)], [(1, 20, 20, 40, 40), (2, 60, 60, 20, 20)]
@@ -55,9 +55,6 @@ def test_a_test_without_a_coco_metric_has_no_report_but_a_word(metric, words, tm
     done = run(tmp_path, metric)
     assert done.content is None and 'no report' in done.said[-1] and all(word in done.said[-1] for word in words)
     assert not words or done.metrics == {'own/count': 2}
-
-
-def test_a_model_that_predicts_nothing(tmp_path):
     done = run(tmp_path, found=[(), ()])
     assert done.content is None and 'found no object in any image' in done.said[-1]
 
@@ -83,8 +80,9 @@ def test_a_metric_may_call_pycocotools_itself(tmp_path):
     """By names of the arguments, for other types of IoU; that is no reason to lose its figures."""
     file = str(write_truth(tmp_path, TRUTH))
     assert run(tmp_path, OwnEvaluation(file, metric='proposal')).content is None
-    done = run(tmp_path, OwnEvaluation(file, metric='bbox'))
-    assert done.metrics['coco/own'] == 1
+    metric = OwnEvaluation(file, metric='bbox')
+    before, done = metric.compute_metrics, run(tmp_path, metric)
+    assert done.metrics['coco/own'] == 1 and metric.compute_metrics == before  # it is given back
     assert [column.key for column in done.content.classes[0] if column.key.endswith('_AP')] == ['bbox_AP']
 
 
@@ -98,11 +96,12 @@ def test_other_thresholds_have_no_column_for_a_missing_one(tmp_path):
 def test_numbers_of_predictions_are_those_of_the_printed_metrics(tmp_path):
     """pycocotools counts 100 per image for AP, and the third number of the metric for AP50."""
     truth, found = many(20, seed=2)
-    done = run(tmp_path, dict(metric='bbox', iou_thrs=np.array([0.3, 0.5, 0.7]), proposal_nums=(1, 2, 100)),
-               truth=truth, found=[part + [(0, 1, 1, 30, 30, 0.99)] for part in found])
-    for key, metric in (('AP', 'mAP'), ('AP50', 'mAP_50')):
-        mean = np.mean([row.values[f'bbox_{key}'] for row in done.content.classes[1]])
-        assert round(mean, 3) == done.metrics[f'coco/bbox_{metric}'] > 0
+    for numbers in ((1, 2, 100), (1, 100, 300)):
+        done = run(tmp_path, dict(metric='bbox', iou_thrs=np.array([0.3, 0.5, 0.7]), proposal_nums=numbers),
+                   truth=truth, found=[part + [(0, 1, 1, 30, 30, 0.99)] * (numbers[2] // 2 - 40) for part in found])
+        for key, metric in (('AP', 'mAP'), ('AP50', 'mAP_50')):
+            mean = np.mean([row.values[f'bbox_{key}'] for row in done.content.classes[1]])
+            assert round(mean, 3) == done.metrics[f'coco/bbox_{metric}'] > 0
 
 
 def test_classes_in_another_order_than_their_ids_and_than_the_colours(tmp_path):
@@ -120,35 +119,21 @@ def test_classes_in_another_order_than_their_ids_and_than_the_colours(tmp_path):
         assert content.colours == wanted if wanted else len({*content.colours.values()}) == 3
 
 
-def test_a_perfect_test(tmp_path):
-    objects = [(0, *BOX), (1, *FAR)], [(2, *BOX)]
-    content = run(tmp_path, truth=objects, found=[[(*found, 0.9) for found in image] for image in objects]).content
-    assert content.confusion.counts.tolist() == np.diag([1, 1, 1, 0]).tolist()
-    for row in content.classes[1]:
-        assert all(row.values[key] == pytest.approx(1) for key in ('bbox_AP', 'bbox_AR', 'F1', 'precision'))
-        assert row.values['threshold'] == pytest.approx(0.9)
-    assert [row.values['mistakes'] for row in content.images[1]] == [0, 0] and not list(content.pictures)
-
-
 def test_mistakes_of_every_kind(tmp_path):
-    """A missed one, a wrong class, one found twice, one invented; the worst image comes first."""
-    truth = [(0, *BOX)], [(0, *BOX), (1, *FAR), (2, 60, 5, 30, 30), (0, 5, 60, 30, 30, 'crowd')]
-    found = [(0, *BOX, 0.9)], [(0, *BOX, 0.9), (0, *NEAR, 0.8), (2, *FAR, 0.7), (1, 30, 30, 10, 10, 0.6),
-                               (0, 8, 62, 20, 20, 0.5), (2, 60, 5, 30, 30, 0.29)]
+    """A missed one, a wrong class, one found twice, one invented; the worst image comes first, that with missed ones
+    before others.
+    """
+    truth = [(0, *BOX)], [], [(0, *BOX), (1, *FAR), (2, 60, 5, 30, 30), (0, 5, 60, 30, 30, 'crowd')]
+    found = [(0, *BOX, 0.9)], [(2, *BOX, 0.9)] * 4, [
+        (0, *BOX, 0.9), (0, *NEAR, 0.8), (2, *FAR, 0.7), (1, 30, 30, 10, 10, 0.6), (0, 8, 62, 20, 20, 0.5),
+        (2, 60, 5, 30, 30, 0.29)]
     content = run(tmp_path, truth=truth, found=found).content
-    assert content.confusion.counts.tolist() == [[2, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [1, 1, 0, 0]]
-    first, second = content.images[1]
-    assert first.name.endswith('2.png') and second.values['mistakes'] == 0
+    assert content.confusion.counts.tolist() == [[2, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [1, 1, 4, 0]]
+    first, second, third = content.images[1]
+    assert first.name.endswith('3.png') and second.name.endswith('2.png') and third.values['mistakes'] == 0
     assert first.values == dict(mistakes=4, objects=3, found=1, missed=1, wrong_class=1, false_positives=2)
+    assert len(list(content.pictures)) == 2  # the other has no mistake
     assert '1 region with iscrowd' in dict(content.facts)['objects']
-
-
-def test_no_prediction_at_all(tmp_path):
-    """One empty image among others is nothing special; without any prediction mmdet has no figures."""
-    content = run(tmp_path, truth=[[(0, *BOX)], [(1, *BOX)]], found=[[], [(1, *BOX, 0.9)]]).content
-    rows = {row.name: row.values for row in content.classes[1]}
-    assert rows['cat']['bbox_AP'] == rows['cat']['F1'] == 0 and rows['cat']['threshold'] is None
-    assert rows['newt']['F1'] is None and content.classes[1][-1].name == 'newt'
 
 
 def test_images_that_were_not_tested(tmp_path):
@@ -164,33 +149,25 @@ def test_pictures_have_both_sides_and_skip_unreadable_files(tmp_path):
     assert [os.path.basename(picture.path) for picture in pictures] == ['2.png', '1.png']
     assert pictures[0].caption == '2 objects, 1 missed, 1 false positive'
     for picture in pictures:
-        assert picture.truth.shape == picture.prediction.shape == (SIDE, SIDE, 3)
+        assert picture.truth.shape == picture.prediction.shape == (HEIGHT, WIDTH, 3)
         assert (picture.truth != picture.prediction).any()
     done = run(tmp_path)
     Image.new('RGB', (50, 40)).save(tmp_path / '2.png')  # of another size: without masks
-    assert [picture.truth.shape for picture in done.content.pictures] == [(40, 50, 3), (SIDE, SIDE, 3)]
+    assert [picture.truth.shape for picture in done.content.pictures] == [(40, 50, 3), (HEIGHT, WIDTH, 3)]
     done = run(tmp_path)
     (tmp_path / '2.png').write_bytes(b'x')
     assert [picture.path[-5:] for picture in done.content.pictures] == ['1.png']
     assert '2.png' in done.said[-1]
 
 
-def test_masks_of_a_picture_are_decoded_one_by_one(tmp_path, monkeypatch):
+def test_marks_name_the_mistake_and_masks_are_decoded_one_by_one(tmp_path, monkeypatch):
     """Those of 500 objects in an aerial picture would take 12 GB."""
-    decoded, decode = [], mask_api.decode
+    said, drawn, decoded, decode = [], [], [], mask_api.decode
     monkeypatch.setattr(mask_api, 'decode', lambda code: decoded.append(code) or decode(code))
-    done = run(tmp_path)
-    drawn = []
-    monkeypatch.setattr('xcit_dense.report.matching.draw_objects', lambda *args, **more: drawn.append(args[5]))
-    list(done.content.pictures)
-    assert len(drawn) == 4 and not decoded
-    assert [masks(1).sum() for masks in drawn[:2]] == [400, 1600] and len(decoded) == 2
 
-
-def test_marks_name_the_mistake(tmp_path, monkeypatch):
-    said = []
     def draw(picture, boxes, labels, names, colours, masks=None, scores=None, marks=None):
         said.append(([names[label] for label in labels], marks))
+        drawn.append(masks)
 
     monkeypatch.setattr('xcit_dense.report.matching.draw_objects', draw)
     done = run(tmp_path, truth=[[*TRUTH[1], (0, 5, 5, 12, 12, 'crowd')]],
@@ -199,13 +176,8 @@ def test_marks_name_the_mistake(tmp_path, monkeypatch):
     list(done.content.pictures)
     assert said == [(['dog', 'newt', 'cat (crowd)'], ['', 'taken for cat', '']),
                     (['dog', 'dog', 'cat', 'newt'], ['', 'false positive', 'wrong class', 'false positive'])]
-
-
-def test_a_watched_metric_is_given_back(tmp_path):
-    metric = metric_of(write_truth(tmp_path, TRUTH))
-    before = metric.compute_metrics
-    run(tmp_path, metric)
-    assert metric.compute_metrics == before
+    assert not decoded and [masks(place).sum() for masks, place in zip(drawn, (1, 3), strict=True)] == [400, 81]
+    assert len(decoded) == 2
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ def test_each_validation_has_a_line_and_a_stop_forgets_none(demo_data, tmp_path,
         'validation 1: mIoU 1', 'validation 2: mIoU 3, the best so far (before: 1 at iteration 1)',
         'validation 3: mIoU 2.5; the best so far: 3 at iteration 2',
         'validation 4: mIoU 3, as good as the best so far, 3 at iteration 2']
-    assert re.search(r'validation 1: .*; expected end \d\d \w+ \d\d:\d\d, in 1 minute\n', text)
+    assert re.search(r'validation 1: .*; expected end \d\d \w+ \d\d:\d\d, in \d+ minutes?\n', text)
     assert len(re.findall(r'first iteration: [\d.]+ s with the start of the workers\n', text)) == 2
     assert text.count('\ntrained') == 1  # a run that is to go on has no end
     _, end = text.split('\ntrained ')
@@ -133,20 +133,21 @@ def test_a_classifier_classifies_next_and_what_is_not_kept_is_said(tmp_path):
     runner.message_hub.runtime_info['of_validations'] = [[5, 40.]]
     cfg.default_hooks.checkpoint.update(save_best='of_a_user')  # by no rule that mmengine knows
     assert '\nbest ' not in EndingHook().describe_end(runner)
+    cfg.default_hooks.checkpoint.update(rule='less')
+    runner.message_hub.runtime_info['of_validations'] = [[5, 40.], [10, 30.], [15, 50.]]
+    assert '\nbest     of_a_user 30 at iteration 10' in EndingHook().describe_end(runner)
 
 
 def test_minus_one_is_no_result(tmp_path):
-    """COCO's metrics have it without an object to compare with: nothing is the best, and no checkpoint is."""
+    """COCO's metrics have it without an object to compare with: nothing is the best, and no checkpoint is. A detector
+    that finds nothing has no metric: mmdet returns an empty dict.
+    """
     cfg = read_config('maskrcnn_xcit_n12_p16_small')
     runner = runner_of(cfg, tmp_path, dict(of_validations=[[1, -1.]], last_ckpt='a/iter_10.pth'))
     text = EndingHook().describe_end(runner)
     assert 'best     none: the validation data has no object that can be evaluated\n' in text
     hook = DenseCheckpointHook(save_best='coco/segm_mAP')
     assert hook.save_best_of(None, {'coco/segm_mAP': -1.}) is None
-
-
-def test_a_validation_without_a_metric_has_a_line():
-    """A detector that finds nothing has none: mmdet returns an empty dict."""
     said = []
     runner = SimpleNamespace(_train_loop=SimpleNamespace(run=None), cfg=Config(), logger=SimpleNamespace(
         info=said.append))

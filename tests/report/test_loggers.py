@@ -23,6 +23,8 @@ from xcit_dense.report.hooks import LoggersHook, Snapshots, close_loggers
 from xcit_dense.train import build_runner
 
 METHODS = 'open', 'scalars', 'picture', 'close'
+#: Of the training that is `logged`.
+STEPS = {'train/loss': [1, 2, 3, 4], 'train/lr': [1, 2, 3, 4], 'val/mIoU': [2, 4]}
 
 
 def config_of(config, data, work_dir, names, workers=0, **changes):
@@ -80,15 +82,12 @@ def warnings_of(work_dir):
             if 'The training continues' in line]
 
 
-@pytest.fixture(scope='module', params=('iterations', pytest.param('epochs_workers', marks=pytest.mark.slow)))
-def logged(request, mlflow_store, demo_data, tmp_path_factory):
-    """A training of `CASES` with all loggers, stopped after 3 iterations and resumed; and what was logged by then.
-
-    ``steps`` are those of the training, and those after which it evaluates.
-    """
+@pytest.fixture(scope='module')
+def logged(mlflow_store, demo_data, tmp_path_factory):
+    """A training with all loggers, stopped after 3 iterations and resumed; and what was logged by then."""
     pytest.importorskip('tensorboard')
     wandb = pytest.importorskip('wandb')
-    config, workers, changes = CASES[request.param]
+    config, workers, changes = CASES['iterations']
     work_dir, (uri, client) = tmp_path_factory.mktemp('logged'), mlflow_store
     cfg = config_of(config, demo_data, work_dir, list(loggers.KINDS), workers, **changes)
     stopped = []
@@ -103,14 +102,11 @@ def logged(request, mlflow_store, demo_data, tmp_path_factory):
         before = SimpleNamespace(run=run.info, parts=wandb_rows(work_dir))
         content = train(cfg, resume=True)
         wandb.teardown()
-    metric, *steps = dict(iterations=('val/mIoU', [1, 2, 3, 4], [2, 4])).get(
-        request.param, ('coco/bbox_mAP', [1, 2, 3, 4, 5, 6], [3, 6]))
-    return SimpleNamespace(name=request.param, work_dir=work_dir, before=before, content=content, metric=metric,
-                           steps=steps)
+    return SimpleNamespace(work_dir=work_dir, before=before, content=content)
 
 
 def test_loggers_change_no_bit_of_a_training(logged, demo_data, tmp_path_factory):
-    assert_same_run(logged.content, whole_run(logged.name, demo_data, tmp_path_factory))
+    assert_same_run(logged.content, whole_run('iterations', demo_data, tmp_path_factory))
     assert not warnings_of(logged.work_dir)
 
 
@@ -120,18 +116,16 @@ def test_tensorboard_has_the_curves_the_config_and_pictures(logged, demo_data):
     assert f'tensorboard      tensorboard --logdir {work_dir}/tensorboard\n' in logs
     lines = [json.loads(line) for log in sorted(work_dir.glob('*/vis_data/scalars.json'))
              for line in log.read_text().splitlines()]
-    trained, evaluated = logged.steps
-    for name, steps in (('train/loss', trained), ('train/lr', trained), (logged.metric, evaluated)):
-        key = name if name.startswith('coco') else name.partition('/')[2]
+    for name, steps in STEPS.items():
         assert [event.step for event in events.Scalars(name)] == steps
         assert [event.value for event in events.Scalars(name)] == pytest.approx([
-            line[key] for line in lines if key in line])
+            line[name.partition('/')[2]] for line in lines if name.partition('/')[2] in line])
     assert "type='XCiT'" in events.Tensors('config/text_summary')[0].tensor_proto.string_val[0].decode()
     names = [f'validation/{number}_{number:012d}' for number in (1, 2, 3)]
     assert events.Tags()['images'] == names  # all images of this small data set
     for name in names:
         pictures = events.Images(name)
-        assert [picture.step for picture in pictures] == evaluated
+        assert [picture.step for picture in pictures] == [2, 4]
         size = Image.open(io.BytesIO(pictures[0].encoded_image_string)).size
         image = Image.open(demo_data / f'val2017/{name[-12:]}.jpg')
         assert size == (2 * image.width, image.height)  # two side by side
@@ -142,8 +136,8 @@ def test_wandb_has_the_curves_the_config_and_pictures(logged):
     assert len(logged.before.parts) == 1 and len(parts) == 2 and len({name for name, _ in parts}) == 1  # one run
     config = next(iter(parts.values()))[0]
     assert config['model']['backbone']['type'] == 'XCiT' and config['seed' if 'seed' in config else 'randomness']
-    rows, (trained, evaluated) = [row for _, rows in parts.values() for row in rows], logged.steps
-    for name, steps in (('train/loss', trained), (logged.metric, evaluated), ('validation/2_000000000002', evaluated)):
+    rows = [row for _, rows in parts.values() for row in rows]
+    for name, steps in {**STEPS, 'validation/2_000000000002': [2, 4]}.items():
         assert [row['iteration'] for row in rows if name in row] == steps
     assert len(list(logged.work_dir.glob('wandb/offline-run-*/files/media/images/validation/*.png'))) == 6
 
@@ -153,7 +147,7 @@ def test_mlflow_has_the_curves_the_config_and_pictures(logged, mlflow_store):
     run = client.get_run(name)
     assert (logged.before.run.status, run.info.status) == ('KILLED', 'FINISHED')
     assert run.data.params['model.backbone.type'] == 'XCiT'
-    for key, steps in zip(('train/loss', logged.metric), logged.steps, strict=True):
+    for key, steps in STEPS.items():
         assert [metric.step for metric in client.get_metric_history(name, key)] == steps
     assert 'config.py' in [item.path for item in client.list_artifacts(name)]
     pictures = [item.path for item in client.list_artifacts(name, 'images') if item.path.endswith('.png')]
@@ -214,8 +208,8 @@ def add_logger(monkeypatch, kind, fails='', **functions):
             return 'here'
         return call
 
-    functions = {**{name: method(name) for name in METHODS}, **functions}
-    monkeypatch.setitem(loggers.KINDS, kind, type(kind, (loggers.Logger, ), dict(functions, title=f'A {kind}')))
+    functions = {**{name: method(name) for name in METHODS}, **functions, 'title': f'A {kind}'}
+    monkeypatch.setitem(loggers.KINDS, kind, type(kind, (loggers.Logger, ), functions))
     return calls
 
 
@@ -223,27 +217,13 @@ def test_a_logger_that_fails_is_one_warning(demo_data, tmp_path, tmp_path_factor
     calls = {name: add_logger(monkeypatch, name, name) for name in METHODS}
     cfg = config_of(TINY_SEG_CONFIG, demo_data, tmp_path, list(METHODS))
     assert_same_run(train(cfg), whole_run('iterations', demo_data, tmp_path_factory))
-    warnings = warnings_of(tmp_path)
-    assert len(warnings) == 4
-    for name in METHODS:
-        assert any(f'A {name} failed: ValueError: not written. The training continues without it' in line
-                   for line in warnings)
+    for name, said in zip(('open', 'scalars', 'picture', 'close'), warnings_of(tmp_path), strict=True):
+        assert f'A {name} failed: ValueError: not written. The training continues without it' in said
         assert calls[name].count(name) == 1 and calls[name][-1] == name
 
 
-def test_a_stop_while_a_logger_opens_is_no_warning(demo_data, tmp_path, monkeypatch):
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    calls = add_logger(monkeypatch, 'slow', open=stop)
-    runner = build_runner(config_of(TINY_SEG_CONFIG, demo_data, tmp_path, ['slow']))
-    with pytest.raises(KeyboardInterrupt):
-        runner.train()
-    close_loggers(runner)
-    assert not warnings_of(tmp_path) and 'close' not in calls
-
-
 def test_a_full_disk_and_a_server_that_does_not_answer_are_warnings(demo_data, tmp_path, monkeypatch):
+    """So are pictures that cannot be drawn; a stop while a logger opens is none."""
     pytest.importorskip('tensorboard')
     pytest.importorskip('mlflow')
 
@@ -254,19 +234,24 @@ def test_a_full_disk_and_a_server_that_does_not_answer_are_warnings(demo_data, t
 
     monkeypatch.setenv('MLFLOW_TRACKING_URI', 'http://127.0.0.1:9')
     monkeypatch.setenv('MLFLOW_HTTP_REQUEST_MAX_RETRIES', '0')
-    train(config_of(TINY_SEG_CONFIG, demo_data, tmp_path, ['tensorboard', 'mlflow']), At(2, fill))
-    server, disk = warnings_of(tmp_path)
-    assert 'MLflow failed: ' in server and '127.0.0.1' in server
-    assert 'TensorBoard failed: OSError: [Errno 28] No space left on device' in disk
-
-
-def test_pictures_that_cannot_be_drawn_are_a_warning(demo_data, tmp_path, monkeypatch):
     calls = add_logger(monkeypatch, 'quiet')
     monkeypatch.setattr(Snapshots, '_draw', lambda *_: [][0])
-    train(config_of(TINY_SEG_CONFIG, demo_data, tmp_path, ['quiet']))
-    warning, = warnings_of(tmp_path)
-    assert 'Drawing of validation images failed: IndexError' in warning
+    train(config_of(TINY_SEG_CONFIG, demo_data, tmp_path, ['tensorboard', 'mlflow', 'quiet']), At(2, fill))
+    server, disk, pictures = warnings_of(tmp_path)
+    assert 'MLflow failed: ' in server and '127.0.0.1' in server
+    assert 'TensorBoard failed: OSError: [Errno 28] No space left on device' in disk
+    assert 'Drawing of validation images failed: IndexError' in pictures
     assert 'picture' not in calls and calls.count('scalars') == 6  # 4 iterations, 2 evaluations
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    calls = add_logger(monkeypatch, 'slow', open=stop)
+    runner = build_runner(config_of(TINY_SEG_CONFIG, demo_data, tmp_path / 'stopped', ['slow']))
+    with pytest.raises(KeyboardInterrupt):
+        runner.train()
+    close_loggers(runner)
+    assert not warnings_of(tmp_path / 'stopped') and 'close' not in calls
 
 
 def test_the_handful_is_spread_and_stays(demo_data, tmp_path):
@@ -305,12 +290,9 @@ def test_only_the_first_process_logs(two_processes, demo_data, tmp_path):
     assert 'The training continues' not in first.stdout + second.stdout
 
 
-def test_wrong_names(call_tool):
+def test_other_tools_need_no_package(trained_segmentor, demo_data, tmp_path, monkeypatch, call_tool):
     code, message = call_tool('train', TINY_SEG_CONFIG, '--log', 'tensorflow')
     assert code == 2 and "invalid choice: 'tensorflow' (choose from" in message
-
-
-def test_other_tools_need_no_package(trained_segmentor, demo_data, tmp_path, monkeypatch):
     config = tmp_path / 'config.py'
     config_of(TINY_SEG_CONFIG, demo_data, tmp_path / 'run', ['tensorboard']).dump(config)
     assert 'loggers=[' in config.read_text()
@@ -350,13 +332,13 @@ def test_a_killed_run_continues_the_curves(demo_data, tmp_path, offline_wandb):
     assert len({key for key, _ in wandb_rows(tmp_path / 'run')}) == 1
 
 
-def test_a_hook_of_a_user_may_log_by_the_name_of_the_argument(tmp_path):
-    """The visualizer is still that of mmengine for others."""
-    passed = []
-    visualizer = SimpleNamespace(add_scalars=lambda scalar_dict, step=0, file_path=None: passed.append(
-        (scalar_dict, step, file_path)))
-    runner = SimpleNamespace(message_hub=SimpleNamespace(runtime_info={}), work_dir=tmp_path, visualizer=visualizer,
-                             iter=0, cfg=Config({}), _resume=False)
-    LoggersHook([]).before_train(runner)
-    runner.visualizer.add_scalars(scalar_dict=dict(loss=1.), step=2, file_path='a.json')
-    assert passed == [(dict(loss=1.), 2, 'a.json')]
+def test_a_branch_of_a_run_in_another_folder_is_another_run(tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setitem(loggers.KINDS, 'seen', lambda work_dir, step, run: given.append((step, run)) or SimpleNamespace(
+        open=lambda cfg: ''))
+    for folder, is_resumed in ((tmp_path, True), (tmp_path / 'before', True), (tmp_path, False)):
+        infos = dict(seen_run=('abc', str(folder)))
+        LoggersHook(['seen']).before_train(SimpleNamespace(
+            message_hub=SimpleNamespace(runtime_info=infos), visualizer=SimpleNamespace(add_scalars=None), iter=7,
+            work_dir=tmp_path, cfg=Config(), _resume=is_resumed))
+    assert given == [(7, 'abc'), (7, None), (7, None)]

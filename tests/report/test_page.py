@@ -60,17 +60,17 @@ def test_the_table_of_classes_has_all_figures(read):
     content = make_content(4)
     page = read(content)
     heading, *rows = page.rows['classes']
-    assert heading == ['class', 'objects', 'AP', 'AP at IoU 0.5', 'AR', 'threshold of the best F1', 'best F1', 'note']
+    assert heading == ['class', 'objects', 'AP', 'average recall', 'threshold of the best F1', 'note']
     for row, (name, values, note) in zip(rows, content.classes[1], strict=True):
-        figures = ['-'] * 5 if note else [f'{values[key]:.{digits}f}' for key, digits in (
-            ('AP', 3), ('AP50', 3), ('AR', 3), ('threshold', 2), ('F1', 3))]
+        figures = ['-'] * 3 if note else [f'{values[key]:.{digits}f}' for key, digits in (
+            ('AP', 3), ('AR', 3), ('threshold', 2))]
         assert row == [name, f'{values["objects"]:,}', *figures, note]
     explained = 'Average precision, mean over IoU 0.5 to 0.95.'
     assert explained in page.texts['classes'] and explained in [attrs.get('title') for attrs in page.all('th')]
 
 
 def test_metrics_that_are_numbers_are_shown_with_four_digits(read):
-    content = make_content()
+    content = make_content(pictures=0)
     content.metrics = {'mAP': 1 / 3, 'mAP_l': -1., 'aAcc': np.float32(91.5), 'mIoU': 44.25, 'runs': 3,
                        'table': np.zeros((2, 2))}
     rows = {row[0]: row[1] for row in read(content).rows['summary']}
@@ -94,7 +94,7 @@ def test_the_matrix_its_errors_notes_and_facts(read):
     assert all(value in page.texts['summary'] for fact in content.facts for value in fact)
 
 
-def test_pixels_are_shown_in_percent(read):
+def test_pixels_are_shown_in_percent_and_of_very_many_classes_the_most_confused(read):
     content = make_content(task='segmentation')
     counts = np.array([[10**11, 10**9], [0, 0]])
     content.confusion = Confusion(['sky', 'sea'], counts, 'pixels', 'rule')
@@ -102,10 +102,6 @@ def test_pixels_are_shown_in_percent(read):
     assert page.rows['confusion'][1] == ['sky', '99.0', '1.0'] and 'percent of the row' in page.texts['confusion']
     assert {attrs['data-n'] for tag, attrs in page.tags if 'data-n' in attrs} == {str(10**11), str(10**9)}
     assert page.rows['confusion'][-1] == ['sky', 'sea', '1,000,000,000', '1.0']
-
-
-def test_of_very_many_classes_the_most_confused_are_shown(read):
-    content = make_content()
     names = [f'class {place}' for place in range(1000)]
     counts = np.diag(np.full(1000, 9))
     counts[990, 2] = 4
@@ -133,27 +129,39 @@ def test_names_and_paths_are_shown_as_they_are(read):
     assert page.rows['images'][1][0] == f'{HOSTILE[0]}\\udcff.png'
 
 
-def test_it_asks_for_nothing_from_outside(read):
+def test_it_asks_for_nothing_from_outside_and_says_what_is_empty(read):
     page = read(make_content())
     asked = [value for _, attrs in page.tags for key, value in attrs.items() if key in ('src', 'href', 'srcset')]
     assert asked and all(value.startswith(('data:image/', '#')) for value in asked)
     policy, = [attrs['content'] for attrs in page.all('meta') if attrs.get('http-equiv') == 'Content-Security-Policy']
     assert policy.startswith("default-src 'none'; img-src data:;")
+    content = make_content(images=0, pictures=0)
+    content.images = (Column('wrong', 'wrong'), ), []
+    page = read(content)
+    assert 'no images to show' in page.texts['worst'] and 'no table of images' in page.texts['images']
 
 
-def test_one_picture_is_in_memory_at_a_time(read):
+def test_one_picture_is_in_memory_at_a_time_and_an_error_leaves_no_half_page(read, tmp_path):
     alive = []
 
-    def draw():
+    def draw(error=None):
         for picture in pictures_of([f'{place}.jpg' for place in range(6)], (64, 64)):
             assert sum(array() is not None for array in alive) <= 2  # those of the picture before
             alive.append(weakref.ref(picture.truth))
             yield picture
             del picture
+        if error:
+            raise error
 
     content = make_content()
     content.pictures = draw()
     assert len(read(content).all('img')) == 12
+    content.pictures = draw(OSError('gone'))
+    page, = tmp_path.iterdir()
+    before = page.read_bytes()
+    with pytest.raises(OSError, match='gone'):
+        read(content)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [before]
 
 
 def test_pictures(read):
@@ -185,24 +193,3 @@ def test_curves_are_those_of_the_work_dir(read, tmp_path):
     page = read(make_content(work_dir=tmp_path, pictures=0))
     picture, = page.all('img')
     assert picture['src'].startswith('data:image/svg+xml;base64,')
-
-
-def test_empty_parts(read):
-    content = make_content(images=0, pictures=0)
-    content.images = (Column('wrong', 'wrong'), ), []
-    page = read(content)
-    assert 'no images to show' in page.texts['worst'] and 'no table of images' in page.texts['images']
-
-
-def test_an_error_leaves_no_half_page(tmp_path):
-
-    def draw():
-        raise OSError('gone')
-        yield
-
-    content = make_content()
-    content.pictures = draw()
-    (tmp_path / 'report.html').write_text('of before')
-    with pytest.raises(OSError, match='gone'):
-        write_page(tmp_path / 'report.html', content)
-    assert [path.read_text() for path in tmp_path.iterdir()] == ['of before']
