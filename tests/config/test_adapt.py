@@ -18,14 +18,18 @@ pytestmark = pytest.mark.skipif(not stock('mmdet').is_dir(),
 CLASSES = 'disc', 'square', 'star'
 #: One of each kind of head.
 STOCK = [f'mmdet::{name}.py' for name in (
-    'gn+ws/mask-rcnn_r50_fpn_gn-ws-all_2x_coco', 'fcos/fcos_r50-caffe_fpn_gn-head_1x_coco',
+    'faster_rcnn/faster-rcnn_r50_fpn_1x_coco', 'cascade_rcnn/cascade-mask-rcnn_r50_fpn_1x_coco',
+    'gn+ws/mask-rcnn_r50_fpn_gn-ws-all_2x_coco', 'fcos/fcos_r50-caffe_fpn_gn-head_1x_coco', 'tood/tood_r50_fpn_1x_coco',
     'centernet/centernet_r18_8xb16-crop512-140e_coco', 'yolox/yolox_s_8xb8-300e_coco',
     'rtmdet/rtmdet-ins_tiny_8xb32-300e_coco', 'solov2/solov2_r50_fpn_1x_coco',
-    'dino/dino-4scale_r50_8xb2-12e_coco', 'mask2former/mask2former_r50_8xb2-lsj-50e_coco')]
+    'deformable_detr/deformable-detr_r50_16xb2-50e_coco', 'dino/dino-4scale_r50_8xb2-12e_coco',
+    'mask2former/mask2former_r50_8xb2-lsj-50e_coco')]
 STOCK += [f'mmseg::{name}-512x512.py' for name in (
-    'sem_fpn/fpn_r50_4xb4-160k_ade20k', 'deeplabv3plus/deeplabv3plus_r50-d8_4xb4-80k_ade20k',
-    'ocrnet/ocrnet_hr18_4xb4-80k_ade20k', 'knet/knet-s3_r50-d8_upernet_8xb2-adamw-80k_ade20k',
-    'psanet/psanet_r50-d8_4xb4-80k_ade20k', 'fastfcn/fastfcn_r50-d32_jpu_psp_4xb4-80k_ade20k',
+    'upernet/upernet_r50_4xb4-80k_ade20k', 'sem_fpn/fpn_r50_4xb4-160k_ade20k',
+    'deeplabv3plus/deeplabv3plus_r50-d8_4xb4-80k_ade20k', 'pspnet/pspnet_r50-d8_4xb4-80k_ade20k',
+    'segformer/segformer_mit-b0_8xb2-160k_ade20k', 'ocrnet/ocrnet_hr18_4xb4-80k_ade20k',
+    'knet/knet-s3_r50-d8_upernet_8xb2-adamw-80k_ade20k', 'psanet/psanet_r50-d8_4xb4-80k_ade20k',
+    'dmnet/dmnet_r50-d8_4xb4-80k_ade20k', 'fastfcn/fastfcn_r50-d32_jpu_psp_4xb4-80k_ade20k',
     'segmenter/segmenter_vit-s_fcn_8xb1-160k_ade20k', 'mask2former/mask2former_swin-t_8xb2-160k_ade20k')]
 
 
