@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
+from types import ModuleType
 
 from planting import ROOMS, ROOT, draw, mutants_of_room, planted
 
@@ -157,12 +158,21 @@ def copy_tree(to):
     return to
 
 
+class _Ops(ModuleType):
+    """What mmcv keeps in the place of its ops: those of the package that is imported later, maybe with a mutant."""
+
+    def __getattr__(self, name):
+        return getattr(sys.modules['mmcv._ext'], name) if sys.modules['mmcv._ext'] is not self else None
+
+
 def preload():
     """Import what takes long and contains no mutant, so that each run is a fork of this process."""
     sys.modules['__main__'].IS_TOOL_OF_XCIT_DENSE = True  # the package then imports nothing by itself
     sys.path.insert(0, str(ROOT))
     from xcit_dense.compat import mmcv_ops
     mmcv_ops.install_stand_in()
+    if not hasattr(sys.modules['mmcv._ext'], '__file__'):  # compiled ops stay
+        sys.modules['mmcv._ext'] = _Ops('mmcv._ext')
     for name in ('cv2', 'matplotlib.pyplot', 'mmdet.apis', 'mmdet.datasets', 'mmdet.models', 'mmdet.evaluation',
                  'mmseg.apis', 'mmseg.datasets', 'mmseg.models', 'mmpretrain', 'timm', 'peft', 'pytest', 'torch',
                  'torchvision'):
