@@ -60,7 +60,7 @@ def without_weights(model):
             if kind == 'Pretrained' or key == 'init_cfg' and 'checkpoint' in (value or ()) or (
                     key in ('pretrained', 'teacher_ckpt') and isinstance(value, str)):
                 node[key] = None
-            elif key == 'pretrained':  # of timm
+            elif key == 'pretrained' and value is True:  # of timm
                 node[key] = False
             elif key == 'norm_cfg' and kind in ('SyncBN', 'MMSyncBN'):
                 value['type'] = 'BN'

@@ -12,6 +12,7 @@ from helpers.paths import TINY_SEG_CONFIG
 from xcit_dense._utils.files import RECORD
 from xcit_dense.annotations import DataOptions
 from xcit_dense.annotations.conversion import names_beside, read_palette
+from xcit_dense.annotations.derived import Made
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import DataError
 
@@ -84,6 +85,26 @@ def test_colours_are_converted_once_and_again_where_they_change(tmp_path):
     assert (maps['train000.png'] == 0).all() and (maps['val000.png'] == exports.scene(100)[1]).all()
     changed = {path for path, time in before.items() if path.stat().st_mtime_ns != time}
     assert changed == {lost, tmp_path / 'run/data/maps/train/train000.png'}
+
+
+def test_a_stopped_conversion_is_gone_on_with(tmp_path, monkeypatch):
+    """By the run after it, also with another palette."""
+    root, write, count = exports.camvid_colours(tmp_path / 'data'), Made.write, []
+
+    def stop(*args):
+        count.append(args)
+        if len(count) > 4:
+            raise KeyboardInterrupt
+        return write(*args)
+
+    monkeypatch.setattr(Made, 'write', stop)
+    with pytest.raises(KeyboardInterrupt):
+        segmentor(root, tmp_path / 'run')
+    monkeypatch.undo()
+    head, *lines = (root / 'class_dict.csv').read_text().splitlines()
+    (root / 'class_dict.csv').write_text('\n'.join([head, *reversed(lines)]))
+    segmentor(root, tmp_path / 'run')
+    assert len(maps_of(tmp_path / 'run')) == 6
 
 
 def test_another_palette_leaves_the_maps_of_a_training_unless_it_trains(tmp_path):

@@ -46,8 +46,8 @@ def test_every_tool_has_a_file_in_tools_and_help(call_tool):
 
 
 @pytest.mark.parametrize('command, name', (
-    (['tools/train.py', '--help'], 'train.py'), (['-u', '-m', 'xcit_dense', 'test', '--help'],
-                                                 'python -m xcit_dense test'),
+    (['tools/train.py', '--help'], 'train.py'), (['-m', 'xcit_dense', '--help'], 'python -m xcit_dense TOOL'),
+    (['-u', '-m', 'xcit_dense', 'test', '--help'], 'python -m xcit_dense test'),
     ([str(SCRIPT), 'benchmark', '--help'], 'xcit-dense benchmark')))
 def test_help_comes_at_once(command, name):
     """Without torch and the frameworks, which take seconds."""

@@ -1,5 +1,6 @@
 """How the tools end: 0, 1 for what a user can fix, 2 for options, 128 and the number of a signal for a stop."""
 import errno
+import sys
 from argparse import Namespace
 
 import pytest
@@ -28,7 +29,8 @@ def raising(error):
 
 @pytest.mark.parametrize('name', tool_names())
 def test_how_every_tool_ends(name, monkeypatch):
-    module, arguments, seen = module_of(name), LEAST[name][0].split(), []
+    module, arguments, seen, left = module_of(name), LEAST[name][0].split(), [], []
+    monkeypatch.setattr(processes, 'leave_group', lambda: left.append(True))
     for run, code, words in ((seen.append, 0, ''), (raising(errors.ConfigError('fix it')), 1, 'error: fix it\n'),
                              (raising(KeyboardInterrupt()), 130, 'stopped')):
         monkeypatch.setattr(module, '_run', run)
@@ -36,6 +38,7 @@ def test_how_every_tool_ends(name, monkeypatch):
         assert done.returncode == code and done.stdout.startswith(words) and done.stdout.count('\n') == bool(words)
         if words == 'stopped':
             assert ('--resume' in done.stdout) == (name == 'train')
+        assert left == [True]  # also a run that ends in order
     assert len(seen) == 1
     done = run_tool(f'{name}.py', *arguments, '--no-such-option', check=False)
     assert done.returncode == 2 and '--no-such-option' in done.stdout
@@ -114,3 +117,10 @@ def test_mistakes_end_in_one_message(tool, args, words, demo_data, tmp_path, mon
 def test_options_that_are_misspelt_or_swallow_the_config(tool, args, words, call_tool):
     code, message = call_tool(f'{tool}.py', *args.split())
     assert code == 2 and words in message
+
+
+def test_words_of_the_process_are_read_where_none_are_given(monkeypatch, capsys):
+    monkeypatch.setattr(sys, 'argv', ['train.py', '--cfg-options', 'a=1', 'mine.py'])
+    with pytest.raises(SystemExit):
+        module_of('train').main()
+    assert '--cfg-options reads every word after it, including mine.py' in capsys.readouterr().err

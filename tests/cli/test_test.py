@@ -45,6 +45,7 @@ def test_checkpoint_of_another_model_is_refused(trained, demo_data, tmp_path):
     done = run_tool('test.py', SMALL_CONFIG, trained[0], '--data-root', demo_data, '--work-dir', tmp_path, check=False)
     assert done.returncode == 1 and 'Traceback' not in done.stdout
     assert re.search(r'error: .*best_\w+\.pth does not fit the model', done.stdout)
+    assert 'was trained to be tested at' in done.stdout and 'which is used here too' in done.stdout
 
 
 def test_a_test_judged_by_other_data_is_refused(demo_data, tmp_path):

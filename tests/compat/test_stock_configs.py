@@ -1,6 +1,6 @@
 """A sample of the stock configs, one or two for each operator of mmcv; all of them: python tests/stock_configs.py."""
 import pytest
-from stock_configs import find, survey
+from stock_configs import find, survey, without_weights
 
 from helpers.refusals import stock
 
@@ -36,3 +36,8 @@ def test_stock_configs_build_train_and_predict():
     assert {name: result['error'] for name, result in results.items() if result['step'] != 'done'} == {}
     for name, operator in SAMPLE.items():
         assert operator is None or operator in results[name]['operators'], (name, results[name])
+
+
+def test_only_what_names_weights_is_taken_away():
+    model = dict(pretrained=None, backbone=dict(pretrained=True, init_cfg=dict(type='Pretrained', checkpoint='x')))
+    assert without_weights(model) == dict(pretrained=None, backbone=dict(pretrained=False, init_cfg=None))

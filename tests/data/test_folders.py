@@ -128,7 +128,8 @@ def test_class_names_come_from_the_list_or_are_the_labels(tmp_path):
     take_classes(cfg)
     assert cfg.val_dataloader.dataset.metainfo.classes == ('sky', 'traffic light', 'boat')
     assert cfg.model.decode_head.num_classes == 3
-    for text, words in ((b'sky\nsky\n', 'unique'), (b'sky\n\nsea\n', 'no empty lines'), (b'\xff\xfe', 'decode')):
+    for text, words in ((b'sky\nsky\n', 'unique'), (b'sky\n\nsea\n', 'no empty lines'), (b'', 'no empty lines'),
+                        (b'\xff\xfe', 'decode')):
         (tmp_path / 'classes.txt').write_bytes(text)
         with pytest.raises(DataError, match=words):
             take_classes(make(tmp_path))

@@ -36,7 +36,7 @@ def test_a_file_writes_what_its_checkpoint_does(runtime, trained_segmentor, expo
 
 
 @pytest.mark.parametrize('task, runtime', (
-    pytest.param('detection', 'onnxruntime', marks=pytest.mark.slow),  # the export takes half a minute
+    pytest.param('detection', 'openvino', marks=pytest.mark.slow),  # the export takes half a minute
     ('segmentation', 'openvino')))
 def test_the_tables_are_the_same(task, runtime, request, demo_data, tmp_path):
     """And there are pictures."""

@@ -195,6 +195,17 @@ def test_what_stops_an_export_leaves_nothing(cause, error, word, trained_segment
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize('config, run, options, share', (
+    (TINY_SEG_CONFIG, 'trained_segmentor', {}, 2e-3), (TINY_SEG_CONFIG, 'trained_segmentor', dict(backbone=True), 2e-4),
+    (TINY_CONFIG, 'trained', {}, 0.03), (TINY_SEG_CONFIG, 'trained_segmentor', {}, float('nan'))))
+def test_a_file_that_is_a_little_wrong_is_refused(config, run, options, share, request, exported_segmentor, tmp_path,
+                                                  monkeypatch):
+    monkeypatch.setattr(exporting, 'trace', lambda graph: onnx.load(exported_segmentor))
+    monkeypatch.setattr(exporting, 'compare_file', lambda *_: (share, 'a little'))
+    with pytest.raises(ExportError, match='a little. Nothing was written'):
+        xcit_dense.export_model(config, request.getfixturevalue(run)[0], tmp_path / 'model.onnx', **options)
+
+
 def test_the_tool_says_size_time_and_agreement(trained_segmentor, exported_segmentor, tmp_path, monkeypatch):
     monkeypatch.setattr(exporting, 'trace', lambda graph: onnx.load(exported_segmentor))
     done = run_tool('export.py', TINY_SEG_CONFIG, trained_segmentor[0], tmp_path / 'model.onnx', '--scores',

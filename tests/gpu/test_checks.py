@@ -13,6 +13,10 @@ from gpu.page import Results
 from gpu.tools import Tools
 from helpers.tools import run_tool
 from xcit_dense import XCiT
+from xcit_dense.config.loading import load_config
+from xcit_dense.data.check import check_before_training
+from xcit_dense.data.classes import take_classes
+from xcit_dense.data.datasets import check_data
 from xcit_dense.models import fusing
 from xcit_dense.models.drop_path import DropPath
 from xcit_dense.models.fast import branches, ops, xca
@@ -50,14 +54,29 @@ def every_check():
 @pytest.mark.slow
 @pytest.mark.parametrize('stage, check, case', [*every_check()])
 def test_each_check_runs_tiny_on_a_cpu(stage, check, case, tiny, in_this_process, tmp_path):
-    check(tiny, **case)
+    try:
+        check(tiny, **case)
+    except pytest.skip.Exception as reason:
+        pytest.fail(f'it is skipped: {reason}')
     found = json.loads(tiny.file.read_text())
     assert found['text'] and found['rows']
     results = Results(tmp_path, 'cpu', True, [], 5)
-    results.expect(stage, 'it', 'A stage', 'A check')
+    results.expect(stage, 'it', *(thing.__doc__.partition('\n')[0] for thing in (
+        import_module(f'gpu.test_{stage}'), check)))
     results.add(stage, 'it', dict(found, outcome='passed'))
     plotted = [file.name for file in results.write_page(with_plots=True)[2:]]
     assert plotted == ['gpu_throughput.png'] * ('cells' in found['facts'])
+
+
+@pytest.mark.parametrize('family', test_trains._FAMILIES)
+def test_full_configs_take_the_generated_data(family, tiny, in_this_process):
+    data_set = test_trains._FAMILIES[family]
+    data = test_trains._generated(Tools(tiny, 'full'), data_set)
+    for patch_size in (16, 8):
+        cfg = load_config(f'{family}_xcit_s12_p{patch_size}_{data_set}', data_root=str(data), pretrained=False)
+        check_data(cfg, ('train_dataloader', 'val_dataloader'), 'stop')
+        check_before_training(cfg, 'stop')
+        take_classes(cfg, on_findings='stop')
 
 
 def replaced(owner, name, change):

@@ -83,6 +83,9 @@ def test_half_types(check):
     pairs = {}
     for patch_size, eta in product(PATCH_SIZES, (None, 1e-5)):
         ours = build(check, patch_size, eta=eta)
+        if eta is None:  # samples that count differently
+            for block in ours.blocks:
+                block.drop_path.draw = lambda x: torch.linspace(2, 0.5, len(x), device=x.device)
         exact, models = plain_of(ours).double(), [model.to(check.device) for model in (ours, plain_of(ours))]
         batches = [odd_images(check, patch_size, seed) for seed in range(DRAWS)]
         wanted = [step(exact, images.double()) for images in batches]
@@ -107,7 +110,8 @@ def test_fast_path(check):
     for patch_size in PATCH_SIZES:
         images = odd_images(check, patch_size, batch=4)
         for (eta, drop_path_rate, mode), (dtype, limit) in product(
-                ((None, 0., 'training'), (None, 0., 'evaluation'), (None, 0.3, 'training'), (1e-5, 0.3, 'training')),
+                ((None, 0., 'training'), (None, 0., 'evaluation'), (None, 0.3, 'training'), (1e-5, 0.3, 'training'),
+                 (1e-5, 0., 'evaluation')),
                 ((torch.float64, ROUNDING), (torch.float32, 2 * LARGE))):  # LARGE for each
             model = build(check, patch_size, eta=eta, drop_path_rate=drop_path_rate)
             pair = (_step_of(model, images, check.device, dtype, mode, is_fast) for is_fast in (True, False))

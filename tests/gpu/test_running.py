@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 
@@ -151,3 +152,5 @@ def test_tools_that_fail_hang_or_end_early(tmp_path):
     with pytest.raises(ToolError, match='^slow: stopped, as the time of the check was over'):
         late.run('slow', 'make_demo_data', tmp_path / 'z', '--train', 10**5)
     assert (tmp_path / 'logs/short_wrong.txt').read_text().startswith('error: --train')
+    done = Tools(check, 'all').together(dict(a=lambda: 1, b=partial(late.run, 'slow', 'make_demo_data'), c=lambda: 3))
+    assert done[0] == dict(a=1, c=3) and 'the time of the check was over' in done[1][0]

@@ -170,8 +170,8 @@ def _losses(tools, data, name, options, grouped):
 
 
 @pytest.mark.minutes(2.5)
-@pytest.mark.parametrize('patch_size', (16, 8))
 @pytest.mark.parametrize('family', _FAMILIES)
+@pytest.mark.parametrize('patch_size', (16, 8))
 def test_full_config(check, family, patch_size):
     """Train a full config for 40 iterations with ``--amp`` and measure it."""
     data_set = _FAMILIES[family]
@@ -197,7 +197,7 @@ def test_full_config(check, family, patch_size):
 
 
 def _generated(tools, data_set):
-    """Return generated data with the classes of a data set; label maps have its first five already."""
+    """Return generated data with the classes of a data set, of which it shows the first five."""
     data = _demo_data(tools, 'full', size=640, counts=(60, 8))
     if data_set == 'coco':
         from mmdet.datasets import CocoDataset
@@ -206,4 +206,7 @@ def _generated(tools, data_set):
             content = json.loads(file.read_text())
             content['categories'] = [dict(id=number, name=name) for number, name in enumerate(names, 1)]
             file.write_text(json.dumps(content))
+    else:
+        from mmseg.datasets import ADE20KDataset
+        (data / 'classes.txt').write_text('\n'.join(ADE20KDataset.METAINFO['classes']))
     return data

@@ -168,6 +168,8 @@ def test_fresh_weights_follow_the_release():
     state = copy.deepcopy(model.state_dict())
     model.init_weights()
     assert all(torch.equal(v, state[n]) for n, v in model.state_dict().items())
+    with pytest.raises(TypeError):
+        XCiT('nano_12_p16', 3)  # options are named
 
 
 WRONG_ARCHS = (

@@ -184,6 +184,9 @@ def test_traced_classifiers_bear_any_batch():
     with torch.no_grad():
         for graph in (torch.jit.trace(model, x[:2, :, :112, :144], check_trace=False), symbolic_trace(model)):
             assert relative_error(graph(x), model(x)) < TOLERANCE
+        free = dict.fromkeys((0, 2, 3), torch.export.Dim.DYNAMIC)
+        program = torch.export.export(model, (x[:2, :, :112, :144], ), dynamic_shapes=(free, ))
+        assert relative_error(program.module(check_guards=False)(x), model(x)) < TOLERANCE
 
 
 def test_the_public_function_finds_the_classifier_and_leaves_its_mode(classifier):

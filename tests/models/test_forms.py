@@ -10,7 +10,7 @@ from torch import nn
 from helpers.models import build, randomise, relative_error
 from xcit_dense import set_fast
 from xcit_dense.models import fast
-from xcit_dense.models.fast import layers, mix, ops, xca
+from xcit_dense.models.fast import layers, mix, ops, residual, xca
 from xcit_dense.models.ffn import FFN
 from xcit_dense.models.lpi import LPI
 from xcit_dense.models.xca import XCA
@@ -261,3 +261,13 @@ def test_saved_for_the_backward():
         assert wanted <= saved_units(run, x, parameters) < wanted + small, name
 
     assert saved_units(lambda x: released_block(block, x, 40, 30), x, parameters) > 20
+
+
+def test_chunks_have_as_many_floats_as_they_may(monkeypatch):
+    """And leave out samples that do not count."""
+    x, keep = torch.empty(6, 12, 4), torch.tensor([0., 1, 0, 1, 1, 0])
+    monkeypatch.setattr(ops, 'CHUNK_FLOATS', 40)
+    assert residual.chunks(x, keep, 'tokens') == [
+        (slice(b, b + 1), part) for b in (1, 3, 4) for part in (slice(0, 6), slice(6, 12))]
+    monkeypatch.setattr(ops, 'CHUNK_FLOATS', 96)
+    assert residual.chunks(x, keep, 'samples') == [(slice(1, 2), slice(0, 12)), (slice(3, 5), slice(0, 12))]

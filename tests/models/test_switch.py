@@ -173,10 +173,11 @@ def test_hooks_on_all_modules_fire(register, traced):
 
 
 def test_tracers_of_operations_see_ordinary_ones():
-    """Through make_fx, and a counter of operations."""
+    """Through make_fx and torch.jit, and a counter of operations."""
     model, x = make().eval(), images()
     with torch.no_grad():
-        assert_close(make_fx(model)(x)(x), model(x), 5e-6)
+        for traced in (make_fx(model)(x), torch.jit.trace(model, x, check_trace=False)):
+            assert_close(traced(x), model(x), 5e-6)
         with set_fast(False), FlopCounterMode(display=False) as plain:
             model(x)
         with FlopCounterMode(display=False) as counter:

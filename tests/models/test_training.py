@@ -71,6 +71,8 @@ def test_training_is_the_released_form(options, cutting, monkeypatch):
     assert_same_step(fast.eval(), slow.eval(), x)  # gradients with the running statistics
     with torch.no_grad():
         assert_same(dict(enumerate(fast(x))), dict(enumerate(slow(x))))
+    fixed = [name for name, p in fast.named_parameters() if not p.requires_grad]
+    assert bool(fixed) == ('frozen_stages' in options or 'requires_grad' in options.get('norm_cfg', {}))
 
 
 @pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16))

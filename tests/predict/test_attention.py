@@ -111,12 +111,15 @@ def test_components_and_levels_of_a_dense_model(files, image, tmp_path):
         assert arrays[f'level_{stride}_norm'].shape == norm.shape == tuple(level.shape[2:])
         assert np.allclose(arrays[f'level_{stride}_norm'], norm, rtol=1e-4, atol=1e-4)
         assert arrays[f'level_{stride}_components'].shape == (*norm.shape, 3)
+        shares = principal_components(level)[1][0].numpy()
+        assert np.allclose(arrays[f'level_{stride}_explained'], shares, atol=1e-3)
 
 
 @pytest.mark.parametrize('kind, options, shows, blocks', (
     ('dense', dict(show='levels'), {'level'}, []), ('dense', dict(show='components'), {'components'}, [1, 2, 3, 4]),
     ('dense', dict(blocks=[3, 1, 3]), {'components', 'level'}, [1, 3]),
     ('backbone', {}, {'components'}, [4, 6, 8, 12]),
+    ('classifier', dict(show='components'), {'components'}, [4, 6, 8, 12]),
     ('classifier', dict(show='components', blocks=[12, 5]), {'components'}, [5, 12])))
 def test_what_is_shown_can_be_chosen(kind, options, shows, blocks, files, image, tmp_path):
     arrays, _ = show(files[kind][0], image, tmp_path / 'out', **options)

@@ -86,6 +86,8 @@ def test_names_of_ones_own_classes(name, names, words, opened, picture):
 def test_files_that_name_no_classes_say_what_does(name, words, files):
     with pytest.raises(CheckpointError, match=words):
         Classifier(files / f'{name}.pth')
+    with pytest.raises(ConfigError, match='got 0'):
+        Classifier('any', size=0)  # before a file is looked for
 
 
 def test_images_are_prepared_as_by_mmpretrain():
@@ -140,7 +142,8 @@ def test_the_tiny_and_the_very_long(shape, monkeypatch):
 @pytest.mark.parametrize('source, size', (
     ('xcit_nano_12_p16_384.fb_dist_in1k.pth', 384), ('a_384_dist.pth', 224), ('xcit_nano_12_p16_224_dist.pth', 224),
     ('xcit-nano-12-p16_3rdparty-dist_in1k-384px_20230214-712e1f3b.pth', 384), ('xcit_384.v2/my_224.pth', 224),
-    ('xcit://nano_12_p16_384_dist', 384), ('xcit_s12_384_dist', 224)))
+    ('https://a.com/xcit/xcit_nano_12_p16_384_dist.pth', 384), ('xcit://nano_12_p16_384_dist', 384),
+    ('xcit_s12_384_dist', 224)))
 def test_the_size_of_published_files(source, size, files, tmp_path, monkeypatch):
     monkeypatch.setattr(weight_file, 'fetch', lambda source: files / 'few.pth')  # no internet
     monkeypatch.setattr(weight_file, '_published', str)

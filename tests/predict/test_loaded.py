@@ -156,12 +156,15 @@ def test_results_travel_without_the_model(detector, segmentor, path):
         assert b'XCiT' not in data and b'backbone' not in data and np.array_equal(there.draw(), found.draw())
         arrays = {name: value for name, value in vars(found).items() if name != '_draw'}
         assert all(np.array_equal(getattr(there, name), value) for name, value in arrays.items())
+        assert found != there and len({found, found}) == 1 and len(repr(found)) < 160
+    assert repr(detector(path)).startswith('<') and '0 objects' in repr(detector(path, threshold=2))
 
 
 @pytest.mark.parametrize('image, words', (
     (np.zeros((4, 4, 4), np.uint8), r'\(H, W, 3\).*\(4, 4, 4\)'), (np.zeros((4, 4, 3)), 'uint8.*255'),
     (np.zeros(4, np.uint8), 'uint8'), (np.zeros((0, 4, 3), np.uint8), '0, 4'),
     (np.zeros((2, 4, 4, 3), np.uint8), 'a list of them'), (Image.new('I;16', (4, 4)), 'LoadImageChan'),
+    (Image.new('F', (4, 4)), 'mode F'),
     ((path for path in 'ab'), 'list or tuple.*generator'), (b'GIF', 'bytes'), (['a.jpg'], r'list')))
 def test_what_is_no_image(image, words, detector):
     with pytest.raises(DataError, match=words):

@@ -74,7 +74,8 @@ def test_parts_are_resized_to_the_last_bit_as_the_whole(classes, count, size, la
 
 
 @pytest.mark.parametrize('values, label', (
-    ([0.] * 15 + [2, 2] + [0] * 7, 15), ([0.] * 23 + [float('nan')], 23), ([float('-inf')] * 24, 0)))
+    ([0.] * 15 + [2, 2] + [0] * 7, 15), ([0.] * 23 + [float('nan')], 23), ([0., float('nan')] * 12, 1),
+    ([float('-inf')] * 24, 0)))
 def test_the_first_of_the_highest_scores_wins_as_in_mmseg(values, label, monkeypatch):
     model = segmentor()
     scores = torch.tensor(values).view(1, 24, 1, 1).repeat(1, 1, 16, 24)

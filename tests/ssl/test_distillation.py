@@ -1,7 +1,9 @@
 """Trainings with a teacher: what the loss is, what stays unchanged, exact resume, and the tools."""
+import logging
 import math
 import re
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +17,7 @@ from helpers.paths import TINY_CLS_CONFIG
 from helpers.runs import At, assert_same_run, stop_after, train
 from helpers.tools import run_tool
 from xcit_dense.errors import CheckpointError
-from xcit_dense.ssl.distillation import distillation_loss
+from xcit_dense.ssl.distillation import TeacherHook, distillation_loss
 from xcit_dense.ssl.teacher import load_teacher
 from xcit_dense.train import AverageHook
 from xcit_dense.weights import best_checkpoint, newest_checkpoint, read_checkpoint
@@ -61,6 +63,18 @@ def model(distilled, teacher_file, tmp_path):
         return built
 
     return build
+
+
+def test_a_wrapped_model_gets_its_teacher_too(model):
+    """As in several processes."""
+    built, saved = model(), {}
+    built.teacher.module = None
+    runner = SimpleNamespace(model=torch.nn.DataParallel(built), logger=logging.getLogger(), loads_from=None,
+                             train_dataloader=SimpleNamespace(dataset=[]))
+    hook = TeacherHook(save=True)
+    hook.before_train(runner)
+    hook.before_save_checkpoint(runner, saved)
+    assert_equal(saved['teacher'], built.teacher.module.model.state_dict())
 
 
 def batch():

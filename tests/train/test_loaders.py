@@ -76,7 +76,7 @@ def test_a_dead_worker_is_told_of(loader, delay, demo_data, tmp_path, monkeypatc
     read = BaseDataset.__getitem__
 
     def kill(self, index):
-        if f'images/{loader}' in self.data_prefix['img_path'] and index == (4 if loader == 'train' else 1):
+        if f'images/{loader}' in self.data_prefix['img_path'] and index == (5 if loader == 'train' else 1):
             time.sleep(delay)
             os.kill(os.getpid(), signal.SIGKILL)
         return read(self, index)

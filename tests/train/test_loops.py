@@ -57,7 +57,8 @@ def test_too_little_memory_tells_the_batch():
     text = loops._describe_memory(RuntimeError('no room\nmore'), batch, 12)
     assert re.search('iteration 12:.* 2 images .*4x5, 60x70 pixels.*a.jpg, b.jpg.*: no room. .*with_cp=True', text)
     views = dict(inputs=[torch.empty(5, 3, 8, 7), torch.empty(5, 3, 4, 6)])
-    for batch, words in ((views, '5 images (8x7, 4x6 pixels'), (None, '0 images (unknown sizes')):
+    for batch, words in ((views, '5 images (8x7, 4x6 pixels'), (None, '0 images (unknown sizes'),
+                         (dict(data_samples=[object()]), '0 images (unknown sizes')):
         assert words in loops._describe_memory(RuntimeError(), batch, 1) and files_of(batch) == ['unknown']
     for error, found in ((torch.OutOfMemoryError(), True), (RuntimeError("x can't allocate memory y"), True),
                          (RuntimeError('other'), False)):

@@ -27,6 +27,7 @@ from xcit_dense.train import resuming
 from xcit_dense.train.resuming import changed_settings
 from xcit_dense.train.saving import VALIDATIONS
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
+from xcit_dense.weights.convert import from_plain
 
 
 @pytest.fixture
@@ -107,7 +108,8 @@ def test_a_validation_changes_nothing_of_a_training(case):
 def test_a_checkpoint_of_mmengine_goes_on_with_the_next_pass(case, tmp_path):
     """It has no position in the data, but its epoch."""
     cfg, end = case('epochs')
-    torch.save({key: value for key, value in end.items() if key != 'training'}, tmp_path / 'epoch_2.pth')
+    of_mmengine = from_plain(copy.deepcopy({key: value for key, value in end.items() if key != 'training'}))
+    torch.save(of_mmengine, tmp_path / 'epoch_2.pth')
     cfg.train_cfg.max_epochs, passes = 3, []
     with pytest.raises(RuntimeError, match='killed by the test'):
         train(cfg, At(6, lambda runner: passes.append(runner.train_loop.dataloader.passes), where='before_train'),
@@ -192,17 +194,20 @@ def test_options_come_and_go_and_the_training_is_the_same(case, capfd):
     assert ' if the previous run had --log, --val-loss, give it again' in said
 
 
-@pytest.mark.parametrize('count', (1, 2))
-def test_resuming_with_another_number_of_processes_is_said(count, trained_segmentor, demo_data, tmp_path, capfd):
+@pytest.mark.parametrize('count, processes', ((1, 1), (2, 1), (1, 3)))
+def test_resuming_with_another_number_of_processes_is_said(count, processes, trained_segmentor, demo_data, tmp_path,
+                                                           capfd, monkeypatch):
     """As is that the run is over."""
     state, path = read_checkpoint(trained_segmentor[0] / 'iter_4.pth'), tmp_path / 'iter_4.pth'
     state['training']['loops'] *= count
     torch.save(state, path)
+    monkeypatch.setattr('xcit_dense.train.runner.get_world_size', lambda: processes)
     for length in (5, 4):
         train(make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **NO_VALIDATION, **{'train_cfg.max_iters': length}),
               resume=str(path))
         said = ''.join(capfd.readouterr())
-        assert bool(re.search('2 processes, this run has 1', said)) == ('not exactly' in said) == (count == 2)
+        told = bool(re.search(rf'{count} process(es)?, this run has {processes}', said))
+        assert told == ('not exactly' in said) == (count != processes)
         assert bool(re.search('iter_4.pth .* 4 iterations.* nothing', said)) == (length == 4)
 
 
@@ -279,3 +284,16 @@ def test_killed_at_random_points_and_resumed(demo_data, tmp_path, tmp_path_facto
             break
     assert kills and process.returncode == 0
     assert_same_run(read_checkpoint(newest_checkpoint(tmp_path)), wanted)
+
+
+def test_settings_that_were_left_out_are_named_by_their_options():
+    def config(size, *steps):
+        return Config(dict(model=dict(data_preprocessor=dict(size=size)),
+                           train_dataloader=dict(dataset=dict(pipeline=[*steps]))))
+
+    before = config((64, 64), dict(type='RandomFlip', prob=0.5)).pretty_text
+    assert changed_settings(config((32, 32)), before, None).endswith(
+        '\n if the previous run had --augment, --image-size, give it again')
+    rates = [Config(dict(optim_wrapper=dict(optimizer=dict(lr=lr)))) for lr in (0.5, 0.1)]
+    with pytest.raises(ConfigError, match=r'optimizer.lr: 0.5 -> 0.1\nRestore .*\(if the previous run had --lr, give'):
+        changed_settings(rates[1], rates[0].pretty_text, 'x.pth')

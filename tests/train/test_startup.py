@@ -127,9 +127,12 @@ def test_images_and_objects_that_are_used_are_counted_after_filtering(started, d
     assert total > used and block['training data'] == (
         f'5 of 6 images and {used - 1} of {used} objects of 5 classes, in {demo_data}; not used: '
         '1 image without objects; 1 object marked as crowds (iscrowd)')
-    both = ConcatDataset([Crowds(), Crowds()])  # of any class of data sets
-    with pytest.raises(DataError, match='no object of the training data is used'):
-        StartupHook().before_train(SimpleNamespace(train_dataloader=SimpleNamespace(dataset=both)))
+    repeated = type('Repeated', (Dataset, ), dict(dataset=Crowds(), __len__=lambda self: 6))()  # as mmengine's
+    assert startup._data(SimpleNamespace(dataset=repeated)) == (
+        '3 images and 0 objects (6 with repeats), after filtering')
+    for data in (repeated, ConcatDataset([Crowds(), Crowds()])):  # of any class of data sets
+        with pytest.raises(DataError, match='no object of the training data is used'):
+            StartupHook().before_train(SimpleNamespace(train_dataloader=SimpleNamespace(dataset=data)))
 
 
 class Crowds(Dataset):
@@ -149,8 +152,10 @@ def test_hook_logs_it_once_and_on_the_first_process_only(started, monkeypatch):
     runner.default_scope = SimpleNamespace(scope_name='theirs')
     del runner.train_dataloader.batch_sampler.batch_size
     runner.cfg.compile, runner.cfg.timed = True, [dict(why='as long as it may')]
+    del runner.train_loop.val_interval  # which loops of others may not have
     lines = lines_of(runner)
     assert 'theirs' not in lines['versions'] and 'batch sampler' in lines['batch']
+    assert lines['schedule'].endswith('; no validation')
     assert lines['compile'] == 'the whole model' and lines['length'] == 'as long as it may'
     monkeypatch.setattr(startup, 'is_first_process', lambda: False)
     monkeypatch.setattr(processes, 'is_first_process', lambda: False)

@@ -130,14 +130,15 @@ def test_weights_of_the_folder_that_is_to_be_taken_are_refused(key, name, two, d
     assert (contents(first), config.read_bytes()) == before
 
 
-@pytest.mark.parametrize('resume, load_from', ((True, 'iter_3.pth'), ('iter_3.pth', 'weights.pth')))
+@pytest.mark.parametrize('resume, load_from', (
+    (True, 'iter_3.pth'), ('iter_3.pth', 'weights.pth'), ('auto', 'weights.pth')))
 def test_the_config_of_a_resumed_run_is_one_for_new_runs(resume, load_from, run, demo_data, tmp_path):
     """It continues nothing, and starts from the same weights, which the resumed run does not fetch."""
     folder = shutil.copytree(run, tmp_path / 'run')
     cfg = short_config(demo_data, folder, 4)
     cfg.load_from = str(folder / load_from)
     cfg.model.backbone.init_cfg = dict(type='Pretrained', checkpoint='absent.pth')
-    train(cfg, resume=resume is True or str(folder / resume))
+    train(cfg, resume=resume if resume in (True, 'auto') else str(folder / resume))
     found = Config.fromfile(folder / TINY_SEG_CONFIG.name, import_custom_modules=False)
     kept = None if resume is True else str(folder / load_from)
     assert (found.resume, found.load_from, found.train_cfg.max_iters) == (False, kept, 4)

@@ -1,4 +1,6 @@
 """What a run of DINO leaves: another run, a detector, a segmentor or a classifier starts from it, and tools read it."""
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -15,7 +17,7 @@ from xcit_dense.data.classes import set_classes
 from xcit_dense.errors import ConfigError
 from xcit_dense.predict import classify
 from xcit_dense.train import build_runner
-from xcit_dense.train.init_from import find_class_rows, start_model
+from xcit_dense.train.init_from import find_class_rows, load_weights, start_model
 from xcit_dense.weights import load_model, newest_checkpoint, read_checkpoint
 
 pytest.importorskip('mmpretrain')
@@ -109,8 +111,13 @@ def dino(**arch):
     return MODELS.build(dict(type='DINO', backbone=backbone, head=dict(type='DINOHead', **TINY['model.head'])))
 
 
-@pytest.mark.parametrize('load_into', (load_model, lambda *args: start_model(*args, {}, (), ())),
-                         ids=('resume', 'init-from'))
+def start_run(model, checkpoint, path):
+    cfg = load_config(ROOT / 'configs/xcit_n12_p16_dino_small.py', pretrained=False)
+    load_weights(SimpleNamespace(model=model, cfg=cfg, loads_from=path, train_dataloader=SimpleNamespace(dataset=[])),
+                 checkpoint, path, True)
+
+
+@pytest.mark.parametrize('load_into', (load_model, start_run), ids=('resume', 'init-from'))
 def test_another_run_begins_with_student_and_teacher(load_into, run):
     path, model = newest_checkpoint(run), dino()
     state = read_checkpoint(path)['state_dict']

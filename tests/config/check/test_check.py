@@ -137,11 +137,13 @@ def test_types_that_are_not_there(findings):
 def test_hooks_and_loops(findings):
     lines = findings('det', default_hooks__chekpoint=dict(type='CheckpointHook'),
                      custom_hooks=[dict(type='FuseHook', a=1)],
-                     val_cfg=dict(_delete_=True, fp15=True), train_cfg__by_epoch=True)
+                     val_cfg=dict(_delete_=True, fp15=True), test_cfg=dict(_delete_=True, fp15=True),
+                     train_cfg__by_epoch=True)
     told = {line.partition(' = ')[0].partition(':')[0]: line for line in lines}
     for place, words in (
             ('default_hooks.chekpoint', 'did you mean checkpoint?'),
             ('custom_hooks.0.a', 'custom_hooks.0.a = 1: FuseHook'), ('val_cfg.fp15', 'ValLoop'),
+            ('test_cfg.fp15', 'TestLoop'),
             ('train_cfg.by_epoch', 'DenseEpochLoop does not accept it')):
         assert words in told.pop(place)
     assert not told

@@ -102,6 +102,8 @@ def warning(logged):
 @pytest.mark.parametrize('name, options, words', [
     (RETINA, {'train_cfg.max_epochs': 12}, '1 (MultiStepLR) ... [27, 33] ... beyond ... 12 epochs ... --cfg-options '
      '... param_scheduler.1.end=12 param_scheduler.1.milestones="[9,11]"'),
+    (RETINA, {'train_cfg.max_epochs': 72}, '1 (MultiStepLR) ... ends at 36, before ... 72 epochs ... --cfg-options ... '
+     'param_scheduler.1.end=72 param_scheduler.1.milestones="[54,66]"'),
     (RETINA, {'param_scheduler': [dict(type='MultiStepLR', milestones=[60, 90])]}, '0 (MultiStepLR) ... [60, 90] ... '
      'beyond ... 36 epochs ... --cfg-options ... param_scheduler.0.milestones="[22,32]"'),
     (UPERNET, {'param_scheduler': dict(_delete_=True, type='LinearLR', by_epoch=False, end=200000)},

@@ -98,7 +98,7 @@ def test_values_of_the_user_stay_and_others_follow(boxes):
     assert larger.test_dataloader.dataset.pipeline[1].scale == (272, 272) and larger.train_dataloader.batch_size == 4
 
 
-def test_only_what_the_user_gives_stays(boxes):
+def test_only_what_the_user_gives_stays(boxes, maps):
     """Other keys of a pipeline keep no size, those of a loop or of the warm-up no length, variables nothing."""
     for given, size, epochs in (('train_dataloader.dataset.pipeline.3.prob', 512, 10),
                                 ('train_dataloader.dataset.pipeline.2', 192, 40), ('train_dataloader.dataset', 192, 40),
@@ -111,6 +111,10 @@ def test_only_what_the_user_gives_stays(boxes):
         fit(cfg, given=[given])
         assert (cfg.test_dataloader.dataset.pipeline[1].scale[0], cfg.train_cfg.max_epochs) == (size, epochs), given
         assert value_at(cfg, given) == before or given.startswith('train_dataloader'), given  # is in another one
+    cfg = config_for(maps, SEG)
+    cfg.model.test_cfg = dict(mode='slide', crop_size=(160, 160), stride=(100, 100))
+    fit(cfg, given=['model.test_cfg.crop_size'])
+    assert cfg.model.test_cfg.crop_size == (160, 160) and box_of(cfg) == (192, 192)
 
 
 def test_a_length_in_the_other_unit_is_that_of_the_fitted_batch(boxes, maps):

@@ -57,6 +57,8 @@ def test_many_small_objects(tmp_path):
     check_config(cfg)
     assert look(config_for(tmp_path / 'data', tmp_path / 'suggested.py'), 20, 2).warnings == []
     assert '# train_dataloader.batch_size  8 -> 2  (larger images' in text
+    text, _ = suggested(tmp_path, NUCLEI, settings=Settings(lr=0.5), optim_wrapper__optimizer__lr=0.5)
+    assert 'lr=0.5' in text  # a rate of the user's does not rise with the objects
 
 
 def test_a_detector_of_one_stage(tmp_path):

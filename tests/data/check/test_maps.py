@@ -160,6 +160,8 @@ def test_layout_that_the_class_of_a_data_set_knows(root):
     assert report.counts['images'] == 2 and report.classes[18] == ('bicycle', 1, 1200)
     assert 'no-images' in kinds_of(check_data_set(dict(street, img_suffix='.jpg')))  # what the config says goes first
     assert classes_of_data(Config(street))['classes'][18] == 'bicycle'  # the colours are no label maps
+    report = check_data_set(dict(street, data_prefix=dict(img_path='a'), test_mode=True))  # without label maps
+    assert report.findings == [] and report.counts['images'] == 2
     # 0 is unlabelled, 150 the last class
     save_map(lambda m: np.where(m == 0, 150, 0).astype(np.uint8))(*image_and_map(root))
     ade = folders(root, type='ADE20KDataset', metainfo=None)
@@ -179,6 +181,9 @@ def test_maps_are_counted_and_read_once_for_check_and_training(root, monkeypatch
         cfg = load_config(TINY_SEG_CONFIG, data_root=place, pretrained=False)
         take_classes(cfg)
         assert cfg.model.decode_head.num_classes == 6
+    (root / 'list.txt').write_text('000000000001\n')  # of one image; what was read of the others is kept
+    check_data_set(folders(root, type='BaseSegDataset', ann_file='list.txt'))
+    take_classes(cfg)
     (root / 'annotations/training/000000000002.png').touch()
     with pytest.raises(pytest.fail.Exception, match='000000000002.png is read again'):
         take_classes(cfg)

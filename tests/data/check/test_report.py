@@ -126,6 +126,8 @@ def test_equal_faults_are_one_line(root):
     assert '12 errors' in text and "RLE: 'x'" in text and '[0, 0, inf, 5]' in text and '--drop' in text
     image_and_map(root)[1].unlink()  # of folders there is no list to write
     assert '1 error ' in (text := stopped(root, TINY_SEG_CONFIG)) and '--drop' not in text
+    (root / ANNOTATIONS).write_text('no json')
+    assert '1 error ' in (text := stopped(root)) and '--drop' not in text
 
 
 def colours_of(path):
