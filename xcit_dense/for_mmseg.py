@@ -6,8 +6,10 @@ from mmseg.models import EncoderDecoder, SegTTAModel
 from mmseg.models.decode_heads.decode_head import BaseDecodeHead
 from mmseg.models.losses import LovaszLoss
 from mmseg.registry import MODELS, OPTIM_WRAPPER_CONSTRUCTORS
+from torch.nn import MaxPool2d
 
 from .data.image_folders import ImageFolderDataset
+from .models.pyramid import MaxPool
 from .train.hooks import RatesByDepth
 
 __all__ = ['ImageFolderDataset', 'LabelledLovaszLoss', 'LowMemoryEncoderDecoder', 'LowMemorySegTTAModel']
@@ -35,6 +37,12 @@ class LowMemoryEncoderDecoder(EncoderDecoder):
     SCORES = 2**28
     #: Whether all scores are needed. `LowMemorySegTTAModel` sets it.
     keeps_scores = False
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        for pool in self.neck.modules() if self.with_neck else ():  # Feature2Pyramid's, for strips
+            if type(pool) is MaxPool2d and isinstance(pool.kernel_size, int) and not pool.padding:
+                pool.__class__ = MaxPool
 
     def predict(self, inputs, data_samples=None):
         """Predict images (B, 3, H, W); arguments and result are as in mmseg."""

@@ -175,6 +175,9 @@ def test_other_parents_and_ids_of_objects(folder, tmp_path):
     categories = [dict(id=1, name='person', supercategory='person'), dict(id=2, name='cat', supercategory='animal')]
     part = Part(Path(), Path('a.json'), content=dict(annotations=[dict(category_id=2)], categories=categories))
     assert without_parents([part], Path()) == [] and part.content['categories'] == categories and not part.origin
+    categories = [dict(id=1, name='a', supercategory='b'), dict(id=2, name='b', supercategory='a')]  # all without
+    part = Part(Path(), Path('a.json'), content=dict(annotations=[], categories=categories))
+    assert without_parents([part], Path()) == [] and part.content['categories'] == categories
 
 
 def test_files_of_other_tasks_and_a_test_part_without_objects(folder, tmp_path, capfd):

@@ -186,6 +186,9 @@ def test_lists_beside_the_folders_divide_them(tmp_path):
     cfg = segmentor(root, tmp_path / 'run')
     assert found(cfg, 'val').keys() == {'s003.jpg', 's004.jpg'} and len(found(cfg)) == 8
     assert cfg.train_dataloader.dataset.metainfo.classes == exports.CAMVID
+    (root / 'test.txt').write_text('s005.jpg\n')
+    assert len(found(segmentor(root, tmp_path / 'run'))) == 7
+    (root / 'test.txt').unlink()
     (root / 'default.txt').write_text('s001\ns003\ns007\n')  # CVAT's list of all
     assert found(segmentor(root, tmp_path / 'run')).keys() == {'s001.jpg', 's007.jpg'}
     line = '/SegNet/images/s001.jpg /SegNet/masks/s001.png\n'

@@ -39,6 +39,7 @@ def test_images_of_other_formats_are_named(one, tmp_path):
     for name in ('b.heic', 'c.gif'):
         (tmp_path / 'data/images' / name).write_bytes(b'GIF89a')
     shutil.copy(tmp_path / 'data/images/a.png', tmp_path / 'data/images/d.png')
+    (tmp_path / 'data/images/d.txt').write_text('1 .5 .5 .5 .5')  # labels are in the folder for them
     part = read_yolo(tmp_path / 'data/data.yaml', tmp_path / 'data')['train']
     assert part.notes == ['ignored 2 images that cannot be read: images/b.heic, images/c.gif; convert GIF, HEIC and '
                           'such to PNG or JPEG', 'no objects in 1 image without a label file: images/d.png']

@@ -70,6 +70,8 @@ def test_names_and_probabilities_are_those_of_the_logits(files, opened, picture,
     state = torch.load(files / 'imagenet.pth')
     torch.save(dict(state_dict=state, meta=dict(dataset_meta=dict(classes=categories))), tmp_path / 'run.pth')
     assert Classifier(tmp_path / 'run.pth').names == tuple(names)
+    torch.save(dict(state_dict=state, meta=dict(dataset_meta=dict(classes=categories[1:]))), tmp_path / 'run.pth')
+    assert Classifier(tmp_path / 'run.pth').names[:2] == ('0', '1')  # of other classes than ImageNet's
 
 
 @pytest.mark.parametrize('name, names, words', (

@@ -248,3 +248,14 @@ def test_scores_of_views_are_merged_as_in_mmseg(channels, monkeypatch):
         assert got.gt_sem_seg.data is not None and got.img_path == wanted.img_path == f'{image}.png'
         assert len(got.pred_sem_seg.data.unique()) == (channels if channels > 1 else 2)
         assert not got.flip  # what is drawn and judged is the image as it is
+
+
+def test_strips_pass_through_a_neck_that_pools():
+    cfg = load_config(TINY_SEG_CONFIG, pretrained=False)
+    init_default_scope(cfg.default_scope)
+    cfg.model.backbone.out_strides = None
+    cfg.model.neck = dict(type='Feature2Pyramid', embed_dim=32, rescales=[4, 2, 1, 0.5], norm_cfg=dict(type='BN'))
+    model = MODELS.build(cfg.model).eval()
+    with torch.no_grad():
+        assert [tuple(level.shape[2:]) for level in model.extract_feat(torch.randn(1, 3, 9, 70))] == [
+            (4, 20), (2, 10), (1, 5), (1, 2)]

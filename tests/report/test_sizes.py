@@ -10,6 +10,7 @@ import pytest
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense import XCiT
+from xcit_dense.report import sizes
 from xcit_dense.report.sizes import FILES, SizesHook
 
 pytestmark = pytest.mark.filterwarnings('ignore')
@@ -117,7 +118,7 @@ def test_what_cannot_be_is_one_line_before_the_first_test(options, words, traine
     assert 'Iter(test)' not in done.stdout and len(done.message.splitlines()) == 1
 
 
-def test_what_is_shown_of_metrics_and_time():
+def test_what_is_shown_of_metrics_and_time(monkeypatch):
     """A detector that finds nothing has no metrics; those of users have any name."""
     hook = SizesHook((224, 160, 320))
     hook.memory = MEMORY
@@ -135,5 +136,8 @@ def test_what_is_shown_of_metrics_and_time():
     hook._busy = [(9., 2), (0.1, 2), (0.3, 4)]  # seconds and images of batches, of which the first is slower
     hook.after_test_epoch(None)
     assert hook.rows[224]['ms/image'] == pytest.approx(400 / 6)
+    monkeypatch.setattr(sizes, 'all_gather_object', lambda found: [(2., 4, 0), (1., 5, 2**31)])  # of two processes
+    hook.after_test_epoch(None)
+    assert hook.rows[224]['ms/image'] == pytest.approx(3000 / 9) and hook.rows[224][MEMORY] == 2
     hook.rows = {160: {'size': 160, 'mine': 0.5, 'seconds': 1., 'ms/image': 9., MEMORY: 1.}}
     assert '0.5000' in hook.table() and len(hook.content()[-1].axes) == 3

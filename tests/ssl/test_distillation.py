@@ -75,6 +75,11 @@ def test_a_wrapped_model_gets_its_teacher_too(model):
     hook.before_train(runner)
     hook.before_save_checkpoint(runner, saved)
     assert_equal(saved['teacher'], built.teacher.module.model.state_dict())
+    hook = TeacherHook()  # of a resumed run whose checkpoint has the teacher
+    hook._resumed, again = (saved['teacher'], None, None), {}
+    hook.before_train(runner)
+    hook.before_save_checkpoint(runner, again)
+    assert_equal(again['teacher'], saved['teacher'])
 
 
 def batch():

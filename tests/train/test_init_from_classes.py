@@ -59,6 +59,7 @@ def test_heads_of_anchors_have_rows_by_anchor():
     changes = {'model.backbone.arch': 'nano_12_p16', 'model.neck.in_channels': [128] * 3}
     old, got, before, rows, model = start(RETINANET, OLD, NEW, **changes)
     assert rows == {f'bbox_head.retina_cls.{kind}': ClassRows(0, 9, False, True) for kind in ('weight', 'bias')}
+    assert ClassRows(0, 3, True, True).rows(1, 4) == [1, 6, 11]  # with a background, as SSD has
     # as mmdet reads them: places, anchors, classes
     trained, now, fresh = (state['bbox_head.retina_cls.weight'].unflatten(0, (9, -1)) for state in (old, got, before))
     assert torch.equal(now[:, 0], trained[:, 2]) and torch.equal(now[:, 2], trained[:, 0])

@@ -150,6 +150,8 @@ def test_hook_logs_it_once_and_on_the_first_process_only(started, monkeypatch):
     runner, _, log = started(hook='CompileHook')
     assert log.count('\nversions ') == 1 and re.search(r'\ncompile +blocks of the backbone\n', log)
     runner.default_scope = SimpleNamespace(scope_name='theirs')
+    runner._world_size = 3
+    assert lines_of(runner)['batch'] == '6 images per step (2 per process x 3 processes x 1 accumulated)'
     del runner.train_dataloader.batch_sampler.batch_size
     runner.cfg.compile, runner.cfg.timed = True, [dict(why='as long as it may')]
     del runner.train_loop.val_interval  # which loops of others may not have

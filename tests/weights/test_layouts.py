@@ -1,4 +1,6 @@
 """Weights of every project and layout, strictly: models of other projects, PASSL, published files; conversion."""
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -16,7 +18,7 @@ from helpers.weight_files import (
     without,
     write_pickle,
 )
-from xcit_dense import XCiTClassifier, get_arch
+from xcit_dense import XCiT, XCiTClassifier, get_arch
 from xcit_dense.errors import CheckpointError, XCiTDenseError
 from xcit_dense.weights import classes_of_checkpoint, load_backbone, load_classifier, load_model, read_checkpoint
 from xcit_dense.weights.contents import get_dataset_meta
@@ -194,6 +196,8 @@ def test_models_under_any_prefix_are_described_and_converted(tmp_path):
     assert any('XCiT (32 channels, 4 blocks, 4 heads, patch 16) with pyramid' in line for line in inspect(path))
     assert Contents.of({'blocks.7.attn.temperature': torch.ones(4)}, 'x').size == \
         '(None channels, 1 blocks, None heads, patch 1)'
+    for arch in (get_arch('nano_12_p16'), replace(get_arch('nano_12_p16'), qkv_bias=False)):
+        assert Contents.of(XCiT(arch).state_dict(), 'x').arch.qkv_bias == arch.qkv_bias
 
 
 def test_damage_is_not_converted(tmp_path):

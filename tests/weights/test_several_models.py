@@ -40,6 +40,8 @@ FILES = {
                          'ema_state_dict': averaged(prefixed(e, 'backbone.')),
                          'meta': meta('TeacherHook', 'AverageHook')},
         dict(student=1, teacher=0, ema=2, state_dict=1, ema_state_dict=2)),
+    'a model with both': (lambda t, s, e: {'teacher': t, 'student': s, 'model': e}, dict(
+        model=2, teacher=0, student=1)),
     'passl': (lambda t, s, e: prefixed(passl(t), 'Teacher.') | prefixed(passl(s), 'Student.'),
               dict(student=1, teacher=0)),
     'passl, distilled': (lambda t, s, e: prefixed(REGNET, 'Teacher.') | prefixed(passl(s), 'Student.'),

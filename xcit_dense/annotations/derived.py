@@ -147,7 +147,7 @@ def hold_out(images, made: Made, source: str, fix: str, share, judged) -> tuple:
         if checkpoints_in(made.work_dir):
             raise ConfigError(f'--val-share {share:g}: the training in {made.work_dir} held out {before:g} of the same '
                               'images. Omit it, or use another --work-dir')
-        known, before = {}, None
+        known = {}
     made.share = share = share or before or VAL_SHARE
     held = _draw(images, known, share, judged)
     if held is None:

@@ -1,5 +1,6 @@
 """What objects of a COCO file, label maps, anchors and resizing measure; anchors that fit boxes."""
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -36,6 +37,8 @@ def test_what_is_counted(root, monkeypatch):
     assert found.classes == dict(a=[3, 2], b=[1, 1])
     assert found.per_image.tolist() == [[1, 1], [3, 1]] and found.total == 4
     assert [found.most(percent) for percent in (50, 60, 99, 100)] == [1, 3, 3, 3]
+    many = replace(found, per_image=np.array([[1, 8], [7, 2], [30, 1]]))  # objects, and images with as many
+    assert [many.most(percent) for percent in (50, 80, 99)] == [1, 7, 30]
     assert sorted(found.boxes.tolist()) == [[100, 80, 4, 4], [100, 80, 10, 10], [100, 80, 10, 10], [100, 80, 20, 5]]
     cfg.train_dataloader.dataset = dict(part, metainfo=dict(classes=('b', )))
     assert measure_objects(cfg).classes == dict(b=[1, 1])
@@ -146,6 +149,8 @@ def test_when_anchors_are_poor():
     assert not are_poor(some, 0)
     some[15] = 0.29
     assert are_poor(some, 0)
+    some[:16] = 0.45  # none if an anchor needs more
+    assert are_poor(some, 0.5) and not are_poor(some, 0.4)
 
 
 def test_fitted_anchors_fit():
@@ -155,6 +160,7 @@ def test_fitted_anchors_fit():
         assert np.median(best_ious(boxes, found[1])) > 0.75, box
         assert len(found[0]['scales']) * len(found[0]['ratios']) <= 9
         assert fit_anchors(boxes, dict(RPN, **found[0])) is None
+    assert fit_anchors(np.full((50, 2), (12., 42.)), dict(RPN, scales=[40]))[0]['ratios'] == [3.5]  # all alike
     retina = dict(type='mmdet.AnchorGenerator', octave_base_scale=4, scales_per_octave=3, ratios=[1.0],
                   strides=[(8, 8), (16, 16)])
     assert fit_anchors(np.full((50, 2), 9.), retina)[0]['octave_base_scale'] < 2

@@ -96,6 +96,16 @@ def test_images_are_not_enlarged_beyond_what_they_show(tmp_path):
     assert cfg.test_dataloader.dataset.pipeline[1].scale[0] == pytest.approx(192 * 2 ** 0.5, abs=17)
 
 
+def test_samples_are_for_the_usual_image_and_limits_for_the_fullest(tmp_path):
+    images = [(256, 192, [('a', 20, 20), ('b', 24, 20)] * count) for count in (*[16] * 9, 110)]
+    cfg = config_for(write_boxes(tmp_path, *images), model__train_cfg__rpn_proposal__nms_pre=5000,
+                     model__train_cfg__rpn__sampler__num=32, model__train_cfg__rcnn__sampler__num=32)
+    fit(cfg)
+    trained = cfg.model.train_cfg
+    assert (trained.rpn.sampler.num, trained.rcnn.sampler.num) == (96, 96)  # of 32 objects
+    assert (trained.rpn_proposal.max_per_img, trained.rpn_proposal.nms_pre) == (650, 5000)  # of 220
+
+
 def streets(root, width):
     return write_maps(root, *[band(width, size=(360, 480))] * 12)
 
@@ -169,11 +179,13 @@ def test_the_length_of_runs_that_count_iterations(before, epoch_length, times, a
         assert [node['end'] for node in cfg.param_scheduler] == [50, after]
 
 
-@pytest.mark.parametrize('before, epoch_length, after', ((6, 100, 10), (6, 1, 300), (400, 1, 400), (11, 100, 11)))
-def test_the_length_of_runs_that_count_epochs(before, epoch_length, after):
-    """A thousand iterations, and at most three hundred epochs, but not fewer than before."""
-    cfg = Config(dict(train_cfg=dict(max_epochs=before)))
+@pytest.mark.parametrize('before, epoch_length, after, interval', (
+    (6, 100, 10, 3), (6, 1, 300, 30), (400, 1, 400, 3), (11, 100, 11, 3), (6, 40, 25, 3), (6, 25, 40, 4)))
+def test_the_length_of_runs_that_count_epochs(before, epoch_length, after, interval):
+    """A thousand iterations, and at most three hundred epochs, but not fewer than before; ten validations at most."""
+    cfg = Config(dict(train_cfg=dict(max_epochs=before, val_interval=3)))
     assert bool(fit_length(cfg, epoch_length)) == (before != after) and cfg.train_cfg.max_epochs == after
+    assert cfg.train_cfg.val_interval == interval
 
 
 def test_the_text_of_a_config():

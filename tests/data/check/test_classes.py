@@ -7,6 +7,7 @@ from helpers.faulty_data import ANNOTATIONS, coco, fields, folders, only, rewrit
 from helpers.paths import SMALL_CONFIG, TINY_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.check import check_classes, check_data_set
+from xcit_dense.data.check.agreement import check_names
 from xcit_dense.data.classes import classes_of_data, difference_of, take_classes
 from xcit_dense.data.datasets import check_data
 from xcit_dense.data.demo import CLASSES
@@ -31,6 +32,8 @@ def test_classes_are_matched_by_name(root):
     rewrite(root, fields('categories', 0, name='disC'))
     error, = check_data_set(coco(root, metainfo=dict(classes=('DISc', *CLASSES[1:])))).errors
     assert error.kind == 'class-missing' and error.value.endswith("'DISc' (it has 'disC')")  # only the case differs
+    for names, count in (('ab', 0), ('a', 1), ('axyz', 0), ('xyz', 2)):  # names that decide nothing, of classes abc
+        assert len(check_names('a.txt', 'abc', names, spelt=True)) == count, names
 
 
 def test_classes_of_label_maps(root):

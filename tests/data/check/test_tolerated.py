@@ -13,7 +13,7 @@ from helpers.paths import TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.check import check_before_training, check_data_set, check_data_sets, draw_contact_sheet
 from xcit_dense.data.classes import take_classes
-from xcit_dense.data.demo import CLASSES
+from xcit_dense.data.demo import CLASSES, make_demo_data
 from xcit_dense.train.startup import _amounts
 
 
@@ -196,6 +196,10 @@ def test_background_beside_data_with_objects_is_no_error(root, tmp_path, change)
 def test_few_left_out_are_no_finding_and_small_images_are_counted(root):
     rewrite(root, lambda c: [a.update(iscrowd=a is c['annotations'][0]) for a in c['annotations']])
     assert kinds_of(check_data_set(coco(root))) == set()
+    many = root.parent / 'many'
+    make_demo_data(many, 12, 1, 48)
+    rewrite(many, lambda c: c.update(annotations=[a for a in c['annotations'] if a['image_id'] > 1]))
+    assert kinds_of(check_data_set(coco(many, filter_cfg=dict(filter_empty_gt=True)))) == set()
     rewrite(root, lambda c: c['images'][0].update(width=20))
     found = check_data_set(coco(root, filter_cfg=dict(min_size=32))).left_out
     assert found[0] == '1 image with a side below min_size' and found[1].endswith(' of images below min_size')

@@ -250,7 +250,7 @@ def larger(step, measured, factor):
 def bounded(cfg, step, measured, least, factor):
     """Return a factor that needs not too much memory with the least batch, and that invents no detail of images."""
     pixels = min(_MORE_PIXELS, _MORE_IN_STEP * (cfg.train_dataloader.get('batch_size') or least) / least)
-    factor = min(factor, pixels ** 0.5, max(_MOST_ENLARGED / mean_zoom(step, measured), 1.))
+    factor = min(factor, pixels ** 0.5, _MOST_ENLARGED / mean_zoom(step, measured))
     return factor if factor > _LEAST_FACTOR else 1.
 
 
