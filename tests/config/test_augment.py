@@ -4,6 +4,7 @@ import json
 import cv2
 import numpy as np
 import pytest
+from mmdet.registry import TRANSFORMS
 from mmengine.registry import DATASETS, init_default_scope
 
 from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
@@ -89,7 +90,8 @@ def test_strong_fills_a_square_in_place_of_a_long_image_and_turns_nothing(size, 
     masks, boxes = ({step['type']: step for step in dicts_in(load_config(
         TINY_CONFIG, data_root=str(bright), cfg_options=changes, settings=Settings(
             augment='strong', image_size=size)).train_dataloader) if 'type' in step} for changes in ({}, NO_MASKS))
-    assert masks['RandomCrop'].crop_size == (height, width) and masks['Pad'].size == (width, height)
+    picture = TRANSFORMS.build(masks['RandomCrop'])(dict(img=np.zeros((300, 400, 3), np.uint8)))['img']
+    assert picture.shape[:2] == (min(height, 300), min(width, 400)) and masks['Pad'].size == (width, height)
     affine = boxes['RandomAffine']
     assert boxes['Mosaic'].img_scale == (width, height) and affine.border == (-width // 2, -height // 2)
     assert affine.max_rotate_degree == affine.max_shear_degree == 0

@@ -93,6 +93,15 @@ def test_steps_of_the_frameworks(steps, wanted):
     assert steps_of(cfg) == [{**before, **after} for before, after in zip(steps, wanted, strict=True)]
 
 
+def test_a_crop_of_mmdet_has_the_width_first():
+    """That of mmseg the height."""
+    for more, wanted in ((dict(crop_type='absolute'), (400, 320)), ({}, (320, 400))):
+        cfg = config([dict(type='RandomResize', scale=(1024, 1024)),
+                      dict(type='RandomCrop', crop_size=(1024, 1024), **more)])
+        set_image_size(cfg, (400, 320))
+        assert steps_of(cfg)[1].crop_size == wanted
+
+
 def test_preprocessors_windows_wrapped_data_sets_and_switched_pipelines():
     model = dict(type='Mine', data_preprocessor=dict(type='P', size_divisor=32, batch_augments=[
         dict(type='BatchFixedSizePad', size=(800, 800)), dict(type='BatchSyncRandomResize', interval=10,

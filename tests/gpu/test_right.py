@@ -83,9 +83,6 @@ def test_half_types(check):
     pairs = {}
     for patch_size, eta in product(PATCH_SIZES, (None, 1e-5)):
         ours = build(check, patch_size, eta=eta)
-        if eta is None:  # samples that count differently
-            for block in ours.blocks:
-                block.drop_path.draw = lambda x: torch.linspace(2, 0.5, len(x), device=x.device)
         exact, models = plain_of(ours).double(), [model.to(check.device) for model in (ours, plain_of(ours))]
         batches = [odd_images(check, patch_size, seed) for seed in range(DRAWS)]
         wanted = [step(exact, images.double()) for images in batches]
@@ -101,6 +98,26 @@ def _mean_errors(model, batches, wanted, dtype, device):
     found = [errors_of(step(model, images.to(device), dtype), right)
              for images, right in zip(batches, wanted, strict=True)]
     return {part: (sum(errors[part]**2 for errors in found) / len(found))**0.5 for part in found[0]}
+
+
+def test_stochastic_depth(check):
+    """Compare errors under autocast with those without the fast path, where samples have factors that differ."""
+    pairs = {}
+    for patch_size in PATCH_SIZES:
+        model = build(check, patch_size)
+        for block in model.blocks:
+            block.drop_path.draw = lambda x: torch.linspace(2, 0.5, len(x), device=x.device)
+        batches = [odd_images(check, patch_size, seed) for seed in range(DRAWS)]
+        wanted = [step(copy.deepcopy(model).double(), images.double()) for images in batches]
+        model.to(check.device)
+        for label, dtype in HALF_TYPES.items():
+            errors = []
+            for is_fast in (True, False):
+                with set_fast(is_fast):
+                    errors.append(_mean_errors(model, batches, wanted, dtype, check.device))
+            pairs |= labelled(f'patch {patch_size}, {label}', {
+                part: (error, errors[1][part]) for part, error in errors[0].items()})
+    check.judge(*beside(pairs))
 
 
 @without_tf32()

@@ -76,7 +76,7 @@ def steps_for_boxes(cfg, dataset, strength):
         for step in loads:
             step.pop('poly2mask', None)  # objects are pasted as pixels
         own = [dict(type='RandomResize', scale=(width, height), ratio_range=(0.5, 2.0), keep_ratio=True),
-               dict(type='RandomCrop', crop_type='absolute', crop_size=(height, width), recompute_bbox=True,
+               dict(type='RandomCrop', crop_type='absolute', crop_size=(width, height), recompute_bbox=True,
                     allow_negative_crop=True), _DROP, _FLIP,
                dict(type='Pad', size=(width, height), pad_val=dict(img=_GREY))]
         return own, [dict(type='CopyPaste', max_num_pasted=100), _DROP, _COLOUR]

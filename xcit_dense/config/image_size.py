@@ -186,13 +186,14 @@ class _View:
             return self.crop(pair)[::-1]
         return self.canvas(pair)
 
-    def crop(self, sides):
-        """Return the new height and width of a crop, or the new side."""
+    def crop(self, sides, width_first=False):
+        """Return the new height and width of a crop, or the new side; mmdet's `RandomCrop` has the width first."""
         pair, short = isinstance(sides, (list, tuple)) and len(sides) == 2, min(self._before)
         if pair and (sorted(sides) == sorted(self._before) or list(sides) == [short, short]):
             width, height = self._after
             long = max(self._after) > _ELONGATED * min(self._after)
-            return type(sides)((min(self._after), ) * 2 if long else (height, width))
+            return type(sides)((min(self._after), ) * 2 if long else (width, height) if width_first else (
+                height, width))
         return type(sides)(map(self.side, sides)) if isinstance(sides, (list, tuple)) else self.side(sides)
 
     def side(self, side):
@@ -233,7 +234,7 @@ def _converted(node, view):
         elif (kind, key) == ('RandomAffine', 'border'):  # what it cuts off a mosaic on each side
             changed[key] = type(value)(-(side // 2) for side in view.canvas([-2 * side for side in value]))
         else:
-            changed[key] = view.crop(value) if key in _CROPS else _converted(value, view)
+            changed[key] = view.crop(value, 'crop_type' in node) if key in _CROPS else _converted(value, view)
     if kind == 'ResizeShortestEdge' and 'max_size' in node:
         scale = node['scale'][0] if isinstance(node['scale'], (list, tuple)) else node['scale']
         box = view.box((node['max_size'], scale))
