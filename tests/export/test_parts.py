@@ -17,7 +17,7 @@ from xcit_dense.errors import ConfigError
 from xcit_dense.export import boxes as ops
 from xcit_dense.export import segmentor
 from xcit_dense.export.boxes import ANY, MISSING, Align, decode, suppress, suppress_groups, top
-from xcit_dense.export.detector import check_detector
+from xcit_dense.export.detector import DetectorGraph
 from xcit_dense.export.preprocessing import Preprocessing
 from xcit_dense.export.segmentor import AnySize, OpenUpsample, resize
 
@@ -170,14 +170,14 @@ REJECTED = {
 def test_what_the_graph_does_not_know(key):
     value = REJECTED[key]
     with pytest.raises(ConfigError, match=key.replace('.', r'\.')) as caught:
-        check_detector(build(config_of('retinanet' if 'test_cfg.min' in key else 'maskrcnn', **{key: value})))
+        DetectorGraph(build(config_of('retinanet' if 'test_cfg.min' in key else 'maskrcnn', **{key: value})))
     assert str(value.get('split_thr') if isinstance(value, dict) else value) in str(caught.value)
 
 
 def test_a_class_that_somebody_derived(model):
     model.__class__ = type('MyMaskRCNN', (type(model), ), {})
-    with pytest.raises(ConfigError, match='MyMaskRCNN'):
-        check_detector(model)
+    with pytest.raises(ConfigError, match='MyMaskRCNN.*--backbone exports only the backbone'):
+        DetectorGraph(model)
 
 
 DYNAMIC = ({2: Dim.DYNAMIC, 3: Dim.DYNAMIC}, )

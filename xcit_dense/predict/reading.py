@@ -255,7 +255,8 @@ class BigFile(BigImage):
         try:
             return image.numpy()
         except pyvips.Error as error:
-            raise DataError(f'{self._source} cannot be read: {first_line(error)}') from error
+            lines = str(error).strip().splitlines()  # the first one is of pyvips's own step
+            raise DataError(f'{self._source} cannot be read: {first_line(lines[min(len(lines), 2) - 1])}') from error
 
 
 def _opened(image, load):
