@@ -124,7 +124,8 @@ def test_categories_in_another_order_are_matched_by_name(root, folder, capfd):
 def test_several_files_for_one_part(folder, tmp_path, capfd):
     """As CVAT exports its jobs: own ids, own classes, and images of the same names in other folders."""
     for job, change in ((1, lambda content: None), (2, lambda content: content['categories'].pop(0)),
-                        (3, lambda content: content['categories'].reverse())):
+                        (3, lambda content: [record.update({key: 4 - record[key]}) for part, key in (
+                            ('categories', 'id'), ('annotations', 'category_id')) for record in content[part]])):
         exports.cvat(tmp_path / f'data/job{job}')
         rewrite(tmp_path / f'data/job{job}', change, 'annotations/instances_default.json')
     root, files = tmp_path / 'data', [f'job{job}/annotations/instances_default.json' for job in (1, 2, 3)]
