@@ -20,6 +20,7 @@ from xcit_dense.data.check import check_data_set
 from xcit_dense.data.classes import classes_of_data, take_classes
 from xcit_dense.data.folders import files_below, find_images, label_map_of
 from xcit_dense.errors import DataError
+from xcit_dense.predict.files import find_sources
 
 
 def tree(folder, *names):
@@ -47,7 +48,7 @@ def linked(tmp_path):
 def test_folders_behind_links_are_read_as_by_mmseg_and_circles_of_links_end(linked, monkeypatch):
     tree(linked, '.git/x.png', '._a.png', 'z/._d.png', 'z/.DS_Store')
     seen = ['a.png', 'again/d.png', 'e.png', 'more/10/c.png', 'more/2/b.png', 'z/d.png']
-    assert names_below(linked) == seen and find_images(linked) == (linked, files_below(linked))
+    assert names_below(linked) == seen and find_images(linked) == find_sources(linked) == (linked, files_below(linked))
     mmsegs = set(list_dir_or_file(linked, list_dir=False, recursive=True))
     assert set(names_below(linked, hidden_folders=True)) == mmsegs == {*seen, '.git/x.png'}
     (linked / 'z/up').symlink_to('..')

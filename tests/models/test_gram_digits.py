@@ -1,6 +1,7 @@
 """The digits that the Gram form loses: the table of docs/design.md."""
 import re
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -52,8 +53,15 @@ def test_half_types_lose_no_more_of_them_than_the_token_form(dtype, times):
     assert relative_error(gram, exact) < relative_error(token, exact)
 
 
-def test_on_a_gpu_lost_digits_are_a_warning_at_the_next_check():
+def test_on_a_gpu_lost_digits_are_a_warning_at_the_next_check(monkeypatch):
     """Where reading the result at once would block the device."""
+    attention, x = ignoring(2)
+    weights = xca.prepare(attention.num_heads, *xca.parameters_of(attention))
+    on_a_gpu = SimpleNamespace(device=torch.device('cuda'), to=lambda *args, **kwargs: torch.tensor(True))
+    monkeypatch.setattr(mix, 'cancels', lambda *args: on_a_gpu)
+    mix.mix(x.mean(1), x.mT @ x, x.shape[1], weights, x.dtype, guard=True)
+    with pytest.warns(UserWarning, match='lost digits.*set_fast'):
+        mix.warn_later(torch.tensor(False))
     with warnings.catch_warnings():
         warnings.simplefilter('error')
         for lost in (False, False, True):

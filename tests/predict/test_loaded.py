@@ -145,8 +145,9 @@ def test_results_and_models_in_threads(visualizer, detector, segmentor, trained,
     assert np.array_equal(regions.draw(), regions.draw())
     assert np.array_equal(wanted.draw(), picture) and np.random.get_state()[2] == state
     with ThreadPoolExecutor(3) as pool:
-        for found, drawn in pool.map(lambda _: (detector(path), wanted.draw()), range(6)):
+        for found, drawn, others in pool.map(lambda _: (detector(path), wanted.draw(), segmentor(path)), range(6)):
             assert same(found, wanted) and np.array_equal(drawn, picture)
+            assert np.array_equal(others.labels, regions.labels)
 
 
 def test_results_travel_without_the_model(detector, segmentor, path):

@@ -298,6 +298,9 @@ def test_other_tools_need_no_package(trained_segmentor, demo_data, tmp_path, mon
     assert 'loggers=[' in config.read_text()
     for name in ('tensorboard', 'torch.utils.tensorboard'):
         monkeypatch.setitem(sys.modules, name, None)
+    code, message = call_tool('train', TINY_SEG_CONFIG, '--data-root', demo_data, '--log', 'tensorboard', '--work-dir',
+                              tmp_path / 'run')
+    assert code == 1 and 'pip install tensorboard' in message and not (tmp_path / 'run').exists()
     run_tool('test.py', config, trained_segmentor[0], '--work-dir', tmp_path / 'test')
     image = next((demo_data / 'images').rglob('*.jpg'))
     run_tool('predict.py', config, trained_segmentor[0], image, '--out', tmp_path / 'out')

@@ -77,6 +77,8 @@ def test_a_loss_that_is_no_number_stops_the_run(demo_data, tmp_path):
     assert 'parse_losses' not in vars(runner.model)
     state = read_checkpoint(newest_checkpoint(tmp_path))['state_dict']
     assert all(value.isfinite().all() for value in state.values())
+    changed = [name for name, value in runner.model.named_parameters() if not torch.equal(value, state[name])]
+    assert changed == ['backbone.patch_embed.proj.0.0.weight']  # what the hook spoilt: no step was done
 
 
 def handlers():

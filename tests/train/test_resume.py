@@ -268,13 +268,15 @@ def test_killed_at_random_points_and_resumed(demo_data, tmp_path, tmp_path_facto
         *(f'model.backbone.{key}={value}' for key, value in runs.DROPPING.items())]
     command = [sys.executable, ROOT / 'tools/train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path,
                '--no-pretrained', '--cfg-options', *options]
-    rng, kills = np.random.default_rng(0), 0
+    rng, kills, resumed = np.random.default_rng(0), 0, 0
     for _ in range(12):
         resume = ['--resume'] if list(tmp_path.glob('*.pth')) else []
+        resumed += bool(resume)
         process = subprocess.Popen([*command[:3], *resume, *command[3:]], stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, text=True, env=environment())
         for line in process.stdout:
-            if re.search(r'\(train\)', line) and kills < 4:
+            # the first before there is a checkpoint
+            if re.search(r'\(train\)', line) and kills < 4 and (not kills or list(tmp_path.glob('*.pth'))):
                 time.sleep(rng.uniform(0, 0.3))
                 process.send_signal(signal.SIGKILL)
                 kills += 1
@@ -282,7 +284,7 @@ def test_killed_at_random_points_and_resumed(demo_data, tmp_path, tmp_path_facto
         process.communicate(timeout=100)  # workers that stay would keep the pipe open
         if process.wait() == 0:
             break
-    assert kills and process.returncode == 0
+    assert kills > 1 and resumed and process.returncode == 0
     assert_same_run(read_checkpoint(newest_checkpoint(tmp_path)), wanted)
 
 

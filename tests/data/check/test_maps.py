@@ -117,6 +117,7 @@ def test_a_map_has_the_size_of_its_image(tmp_path, size, found):
     if found:  # width goes before height
         words = '6 x 4, not 4 x 6' if found == 'image-rotated' else f'{size[0]} x {size[1]}, not 6 x 4'
         assert report.findings[0].value.startswith(words)
+        assert ('color_type=color_ignore_orientation' in report.findings[0].sentence) == (found == 'image-rotated')
 
 
 def test_shares_of_the_classes(root):
