@@ -41,7 +41,8 @@ class LowMemoryEncoderDecoder(EncoderDecoder):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         for pool in self.neck.modules() if self.with_neck else ():  # Feature2Pyramid's, for strips
-            if type(pool) is MaxPool2d and isinstance(pool.kernel_size, int) and not pool.padding:
+            if type(pool) is MaxPool2d and isinstance(pool.kernel_size, int) and repr(pool) == repr(
+                    MaxPool2d(pool.kernel_size)):
                 pool.__class__ = MaxPool
 
     def predict(self, inputs, data_samples=None):

@@ -94,12 +94,14 @@ def test_steps_of_the_frameworks(steps, wanted):
 
 
 def test_a_crop_of_mmdet_has_the_width_first():
-    """That of mmseg the height."""
-    for more, wanted in ((dict(crop_type='absolute'), (400, 320)), ({}, (320, 400))):
-        cfg = config([dict(type='RandomResize', scale=(1024, 1024)),
-                      dict(type='RandomCrop', crop_size=(1024, 1024), **more)])
+    """That of mmseg the height, as have other sizes of both."""
+    for kind, scope, wanted in (('RandomCrop', 'mmdet', (400, 320)), ('RandomCenterCropPad', 'mmdet', (400, 320)),
+                                ('RandomCrop', 'mmseg', (320, 400))):
+        cfg = config([dict(type='RandomResize', scale=(1024, 1024)), dict(type=kind, crop_size=(1024, 1024))],
+                     data_preprocessor=dict(type='P', batch_augments=[dict(size=(1024, 1024))]))
+        cfg.default_scope = scope
         set_image_size(cfg, (400, 320))
-        assert steps_of(cfg)[1].crop_size == wanted
+        assert steps_of(cfg)[1].crop_size == wanted and cfg.data_preprocessor.batch_augments[0].size == (320, 400)
 
 
 def test_preprocessors_windows_wrapped_data_sets_and_switched_pipelines():

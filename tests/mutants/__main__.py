@@ -232,15 +232,16 @@ def work(job, folder, todo, done, whole):
             # a test that also fails without the mutant shows nothing
             _write(target, planted(target, None, kept))
             if code == 1 and by:
-                again = run(by, 300)[2]
-                by = [name for name in by if name not in again]
+                code, _, again = run(by, 300)
+                by = [name for name in by if name not in again] if code in (0, 1) else []
                 outcome = 'caught' if by else 'test fails by itself'
             elif code is None:
-                outcome = 'not in time'
+                outcome, by = 'not in time', []
             elif code:  # an import failed, or the process died
                 outcome = 'crashed' if run(tests[:1], 300)[0] == 0 else 'test fails by itself'
         _write(target, kept)
-        done.put(dict(mutant, outcome=outcome, by=by, seconds=round(seconds, 1), tests=len(tests)))
+        done.put(dict(mutant, outcome=outcome, by=by, seconds=round(seconds, 1), tests=len(tests),
+                      ran=sorted({name.partition('[')[0] for name in tests}) if whole else []))
 
 
 def _write(path, text):
@@ -261,6 +262,8 @@ def main():
     parser.add_argument('--matrix', action='store_true', help='run all tests that reach a mistake, not only until one '
                         'fails, and list those that are never the only one, or one of two, to catch one')
     args = parser.parse_args()
+    if args.matrix and args.survivors:
+        parser.error('--matrix needs new mistakes: omit --survivors')
     os.environ['OMP_NUM_THREADS'] = '1'
     folder, before = Path('build/mutants').absolute(), {}
     folder.mkdir(parents=True, exist_ok=True)
@@ -312,16 +315,18 @@ def report(results):
 
 
 def needless(results, seconds):
-    """Return the tests that catch no mistake alone or with one other, by file, the dearest first."""
-    needed = {name for result in results for name in result['by'] if len(result['by']) < 3}
-    caught = Counter(name for result in results for name in result['by'])
-    groups = defaultdict(list)
-    for name in seconds:
-        groups[name.partition('[')[0]].append(name)
-    rows = sorted(((sum(map(seconds.get, names)), sum(caught[name] for name in names), group)
-                   for group, names in groups.items() if not needed & {*names}), reverse=True)
-    return '\n'.join(['', 'seconds, mistakes that it catches with two or more others, test:', *(
-        f'{cost:7.2f} {count:4} {group}' for cost, count, group in rows)])
+    """Return the tests that ran, but caught no mistake alone or with one other, the dearest first."""
+    costs, ran, caught, needed = Counter(), Counter(), Counter(), set()
+    for name, cost in seconds.items():
+        costs[name.partition('[')[0]] += cost
+    for result in results:
+        by = {name.partition('[')[0] for name in result['by']}  # all cases of a test are one
+        ran.update(result['ran'])
+        caught.update(by)
+        needed |= by if len(by) < 3 else set()
+    rows = sorted(((costs[name], caught[name], ran[name], name) for name in ran if name not in needed), reverse=True)
+    return '\n'.join(['', 'seconds, mistakes that it caught with two or more others, and that it ran for, test:', *(
+        f'{cost:7.2f} {count:4} {most:4} {name}' for cost, count, most, name in rows)])
 
 
 if __name__ == '__main__':

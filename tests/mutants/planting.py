@@ -125,7 +125,7 @@ def mutants_of_room(room):
 
 
 def draw(count, seed):
-    """Draw mutants: 20 from every folder, if it has that many, and the rest from all folders."""
+    """Draw mutants: from every folder as many, at most 20, and the rest from all folders."""
     drawn, rest, generator = [], [], random.Random(seed)
     for room in ROOMS:
         every = mutants_of_room(room)

@@ -61,9 +61,11 @@ def set_image_size(cfg: Config, size, loaders=LOADERS):
     # training scales around that of the test keep their ratio to it; for others the largest takes its place
     extents = [_extent(pair) for pair in boxes]
     around = not extents or min(extents) <= _extent(before) <= max(extents)
-    trained = _View(before if around else max(boxes, key=_extent), new)
+    wide = task_of(cfg).framework == 'mmdet'
+    trained = _View(before if around else max(boxes, key=_extent), new, width_first=wide)
     for loader in filter(cfg.get, loaders):
-        cfg[loader] = _in_pipelines(cfg[loader], trained if loader == LOADERS[0] else _View(before, new))
+        view = trained if loader == LOADERS[0] else _View(before, new, width_first=wide)
+        cfg[loader] = _in_pipelines(cfg[loader], view)
     if LOADERS[0] in loaders:
         if cfg.get('custom_hooks'):
             cfg.custom_hooks = _in_pipelines(cfg.custom_hooks, trained)
@@ -164,11 +166,12 @@ class _View:
         before: The box of the config.
         after: The new one.
         grid: The largest number of which new sides stay multiples.
+        width_first: Whether ``crop_size`` has the width first, as in mmdet.
     """
 
-    def __init__(self, before, after, grid=32):
+    def __init__(self, before, after, grid=32, width_first=False):
         self._factor, self._grid = _extent(after) / _extent(before), grid
-        self._before, self._after, self.seen = before, after, []
+        self._before, self._after, self.seen, self._width_first = before, after, [], width_first
 
     def box(self, pair):
         """Return the new box for a box of the config; it keeps its ratio to the original one."""
@@ -186,14 +189,14 @@ class _View:
             return self.crop(pair)[::-1]
         return self.canvas(pair)
 
-    def crop(self, sides, width_first=False):
-        """Return the new height and width of a crop, or the new side; mmdet's `RandomCrop` has the width first."""
+    def crop(self, sides, key='size'):
+        """Return the new height and width of a crop, or the new side."""
         pair, short = isinstance(sides, (list, tuple)) and len(sides) == 2, min(self._before)
         if pair and (sorted(sides) == sorted(self._before) or list(sides) == [short, short]):
             width, height = self._after
-            long = max(self._after) > _ELONGATED * min(self._after)
-            return type(sides)((min(self._after), ) * 2 if long else (width, height) if width_first else (
-                height, width))
+            if max(self._after) > _ELONGATED * min(self._after):
+                return type(sides)((min(self._after), ) * 2)
+            return type(sides)((width, height) if self._width_first and key == 'crop_size' else (height, width))
         return type(sides)(map(self.side, sides)) if isinstance(sides, (list, tuple)) else self.side(sides)
 
     def side(self, side):
@@ -234,7 +237,7 @@ def _converted(node, view):
         elif (kind, key) == ('RandomAffine', 'border'):  # what it cuts off a mosaic on each side
             changed[key] = type(value)(-(side // 2) for side in view.canvas([-2 * side for side in value]))
         else:
-            changed[key] = view.crop(value, 'crop_type' in node) if key in _CROPS else _converted(value, view)
+            changed[key] = view.crop(value, key) if key in _CROPS else _converted(value, view)
     if kind == 'ResizeShortestEdge' and 'max_size' in node:
         scale = node['scale'][0] if isinstance(node['scale'], (list, tuple)) else node['scale']
         box = view.box((node['max_size'], scale))

@@ -255,8 +255,8 @@ class BigFile(BigImage):
         try:
             return image.numpy()
         except pyvips.Error as error:
-            lines = str(error).strip().splitlines()  # the first one is of pyvips's own step
-            raise DataError(f'{self._source} cannot be read: {first_line(lines[min(len(lines), 2) - 1])}') from error
+            cause = str(error).strip().partition('\n')[2] or error  # the first line is of pyvips's own step
+            raise DataError(f'{self._source} cannot be read: {first_line(cause)}') from error
 
 
 def _opened(image, load):
