@@ -3,7 +3,7 @@
 Each operation takes the longest of its bytes over the bandwidth, its FLOPs over the rate of its type, and 2
 microseconds; a step takes the longer of their sum and 4 microseconds a launch. On paper there is no cache, no clock
 that falls and no kernel that is worse than another, so only ratios mean something. It needs no GPU that computes: one
-that counts will do (tests/benchmark/nullgpu).
+that counts will do (benchmarks/nullgpu).
 """
 from functools import partial
 

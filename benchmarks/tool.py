@@ -35,7 +35,7 @@ def main(argv=None):
                         'them (default: none)')
     parser.add_argument('--on-paper', action='store_true',
                         help='only count launches, bytes and FLOPs of a step on a GPU, and what an H100 would need for '
-                        'them; without a GPU: python tests/benchmark/nullgpu/run.py benchmark --on-paper')
+                        'them; without a GPU: python benchmarks/nullgpu/run.py benchmark --on-paper')
     parser.add_argument('--compile', action='store_true', help='also measure every model with torch.compile')
     parser.add_argument('--runs', type=positive, default=5, metavar='N',
                         help='timed rounds, after two rounds of warm-up (default: 5)')
@@ -71,7 +71,7 @@ def _run(args):
                           'with a GPU put CUDA_VISIBLE_DEVICES= before the command')
     if args.on_paper and not gpu:
         raise ConfigError('--on-paper counts on a GPU, and there is none. One that computes nothing will do, in a '
-                          'clone of the project: python tests/benchmark/nullgpu/run.py benchmark --on-paper')
+                          'clone of the project: python benchmarks/nullgpu/run.py benchmark --on-paper')
     args.batch = args.batch or (2 if gpu else 1)
     if not args.dtype:
         args.dtype = ['bfloat16'] if gpu else ['float32']

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.skipif(
 
 def on_null_gpu(*words):
     """Return what a command prints on the GPU that computes nothing."""
-    run = subprocess.run([sys.executable, 'tests/benchmark/nullgpu/run.py', *map(str, words)], cwd=ROOT, text=True,
+    run = subprocess.run([sys.executable, 'benchmarks/nullgpu/run.py', *map(str, words)], cwd=ROOT, text=True,
                          capture_output=True, env=dict(os.environ, PYTHONPATH=str(ROOT)))
     assert run.returncode == 0, run.stderr[-2000:]
     return run.stdout
@@ -30,7 +30,7 @@ def on_null_gpu(*words):
 
 def test_launches_of_a_block():
     """No more than in the authors' form, and no step waits for the GPU; compiled blocks share one graph."""
-    found = json.loads(on_null_gpu('tests/benchmark/nullgpu/counts.py').splitlines()[-1])
+    found = json.loads(on_null_gpu('benchmarks/nullgpu/counts.py').splitlines()[-1])
     for case, most in MOST.items():
         ours, plain = found[f'{case} ours'], found[f'{case} authors']
         assert ours['waits'] == plain['waits'] == 0
@@ -44,7 +44,7 @@ def test_launches_of_a_block():
 
 def test_operators_in_the_place_of_mmcv():
     """Outputs and gradients stay on the GPU in their type; only what asks for sizes or for each RoI waits for it."""
-    found = json.loads(on_null_gpu('tests/benchmark/nullgpu/operators.py').splitlines()[-1])
+    found = json.loads(on_null_gpu('benchmarks/nullgpu/operators.py').splitlines()[-1])
     assert len(found) == 30 and all(fits for fits, *_ in found.values()), found
     waits = {name: count for name, (_, _, count) in found.items() if count}
     assert {name.rpartition(' ')[0] for name in waits} == {

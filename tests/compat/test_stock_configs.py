@@ -1,7 +1,7 @@
-"""A sample of the stock configs, one or two for each operator of mmcv; all of them: python tests/stock_configs.py."""
+"""A sample of the stock configs, one or two for each operator of mmcv; all of them: python -m benchmarks.stock_configs."""
 import pytest
-from stock_configs import find, survey, without_weights
 
+from benchmarks.stock_configs import find, survey, without_weights
 from helpers.refusals import stock
 
 #: By path, an operator that a step and a prediction call.

@@ -89,7 +89,7 @@ def _levels(run, predictor):
         with torch.no_grad():
             expected = backbone(batch)
         for level, found in zip(expected, run(dict(images=batch.numpy())).values(), strict=True):
-            share = float((torch.from_numpy(found) - level).abs().max() / level.abs().max())
+            share = float((torch.from_numpy(found) - level).abs().max() / level.abs().max().clamp(min=1e-30))
             worst = float(np.maximum(worst, share))  # NaN too
     return worst, f'levels differ by at most {worst:.1g} of their largest value'
 

@@ -1,7 +1,7 @@
 """Build, train for a step and predict with each stock config of mmdet and mmsegmentation.
 
-    python tests/stock_configs.py --out stock.json                  # all: see docs/other_projects.md
-    python tests/stock_configs.py mmdet --only 'dcn|vfnet'
+    python -m benchmarks.stock_configs --out stock.json             # all: see docs/other_projects.md
+    python -m benchmarks.stock_configs mmdet --only 'dcn|vfnet'
 
 Each different model is built once, without pretrained weights, in a process of its own, and gets two random images of
 128 x 128 pixels with boxes, masks and label maps. Configs whose model is equal share the result.
@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from helpers.refusals import stock
+from xcit_dense.compat.internals import stock_configs
 from xcit_dense.data.datasets import dicts_in
 
 #: Height and width of images; larger for models with more queries than such images have tokens.
@@ -35,13 +35,14 @@ ABSENT = re.compile(  # not any error that names pip: that of a missing operator
 def find(framework, pattern=''):
     """Return the stock configs of a framework by their paths under configs/, and the errors of those not read."""
     from mmengine.config import Config
-    root, found, unread = stock(framework), {}, {}
-    for path in sorted(root.rglob('*.py')):
-        name = f'{framework}/{path.relative_to(root)}'
-        if '_base_' in path.parts or not re.search(pattern, name):
+    root, names = stock_configs(framework)
+    found, unread = {}, {}
+    for path in sorted(names):
+        name = f'{framework}/{path}'
+        if not re.search(pattern, name):
             continue
         try:
-            cfg = Config.fromfile(path)
+            cfg = Config.fromfile(root / path)
         except Exception as error:  # of any kind: it stands in the table
             unread[name] = f'{type(error).__name__}: {error}'
             continue
@@ -176,7 +177,7 @@ def try_model(framework, scope, model):
         model['backbone']['img_size'] = SIDE, SIDE  # they take no others
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    os.chdir(stock(framework).parent)  # teachers are named by configs/...
+    os.chdir(stock_configs(framework)[0].parent)  # teachers are named by configs/...
     called = record_operators()
     step, error = 'build', ''
     try:
@@ -252,7 +253,7 @@ def survey(found, processes=2):
         key = json.dumps([cfg.get('default_scope'), cfg.model.to_dict()], default=str, sort_keys=True)
         jobs.setdefault(key, (name.partition('/')[0], cfg.get('default_scope'), cfg.model))
         names[key].append(name)
-    CONTEXT.set_forkserver_preload(['xcit_dense', 'mmdet', 'mmseg', 'stock_configs'])
+    CONTEXT.set_forkserver_preload(['xcit_dense', 'mmdet', 'mmseg'])
     with ThreadPoolExecutor(processes) as pool:
         for key, result in zip(jobs, pool.map(run, jobs.values()), strict=True):
             results.update(dict.fromkeys(names[key], result))

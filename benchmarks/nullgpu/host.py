@@ -1,6 +1,6 @@
 """Prints the processor time of the host for a step on the GPU that computes nothing: what a faster GPU waits for.
 
-Run by hand: python tests/benchmark/nullgpu/run.py tests/benchmark/nullgpu/host.py
+Run by hand: python benchmarks/nullgpu/run.py benchmarks/nullgpu/host.py
 """
 import statistics
 import time

@@ -1,4 +1,4 @@
-"""Run a command on a GPU that computes nothing: python tests/benchmark/nullgpu/run.py benchmark --on-paper
+"""Run a command on a GPU that computes nothing: python benchmarks/nullgpu/run.py benchmark --on-paper
 
 It puts empty functions in the place of cudart, cuBLAS, cuDNN and libcuda under a CUDA build of torch, and notes every
 launch, copy and wait. So torch's own host code for CUDA runs, with its allocator, autograd and Inductor, on a machine
@@ -78,7 +78,7 @@ def launched(step) -> list:
 def environment() -> dict:
     """Return the environment of a process that has the null GPU, which is built if it must be."""
     import torch
-    folder = HERE.parents[2] / 'build/nullgpu' / torch.__version__  # of the clone, from wherever it is called
+    folder = HERE.parents[1] / 'build/nullgpu' / torch.__version__  # of the clone, from wherever it is called
     sources = [HERE / name for name in ('null.c', 'cu.c', 'run.py')]
     if not (folder / 'libcuda.so').exists() or any(
             source.stat().st_mtime > (folder / 'libnull.so').stat().st_mtime for source in sources):
@@ -93,7 +93,7 @@ def main():
         sys.exit(__doc__)
     if 'NULL_GPU' not in os.environ:
         os.execve(sys.executable, [sys.executable, *sys.argv], environment())
-    sys.path.insert(0, str(HERE.parents[2]))
+    sys.path.insert(0, str(HERE.parents[1]))
     if sys.argv[1].endswith('.py'):
         sys.argv = sys.argv[1:]
         runpy.run_path(sys.argv[0], run_name='__main__')
