@@ -1,4 +1,4 @@
-"""A sample of the stock configs, one or two for each operator of mmcv; all of them: python -m benchmarks.stock_configs."""
+"""A sample of the stock configs, one or two for each operator of mmcv; all: python -m benchmarks.stock_configs."""
 import pytest
 
 from benchmarks.stock_configs import find, survey, without_weights
