@@ -77,25 +77,6 @@ def test_each_layer_is_what_torch_learns_from_it_alone(monkeypatch):
         torch.testing.assert_close(layer.bias, bias, atol=1e-6, rtol=1e-5)
 
 
-def test_a_layer_that_learns_to_the_end_is_a_logistic_regression():
-    """That of scipy's minimiser: the classes overlap, so the loss has one minimum."""
-    optimize = pytest.importorskip('scipy.optimize')
-    features, labels = blobs(240, seed=4)
-    features = (features + 1.5 * torch.randn(240, 8, generator=torch.Generator().manual_seed(5))).double()
-
-    def loss(values):
-        values = torch.tensor(values, requires_grad=True)
-        found = F.cross_entropy(F.linear(features, values[:24].view(3, 8), values[24:]), labels)
-        found.backward()
-        return found.item(), values.grad.numpy()
-
-    wanted = optimize.minimize(loss, np.zeros(27), jac=True, method='L-BFGS-B', options=dict(ftol=1e-14, gtol=1e-9))
-    layers = LinearLayers(8, 3, [0.5], 400).fit(features.float(), labels, 400)
-    with torch.no_grad():
-        assert F.cross_entropy(layers.layers[0](features.float()), labels).item() == pytest.approx(wanted.fun, rel=1e-4)
-    assert 0.1 < wanted.fun < 1
-
-
 def test_the_best_of_several_is_the_most_accurate_then_that_of_the_lowest_loss():
     layers = LinearLayers(8, 3, RATES, 50).fit(*blobs(), 50)
     best, accuracies = layers.judge(*blobs(300, seed=1))
