@@ -37,11 +37,6 @@ def test_the_nearest_vote_in_chunks_of_any_size(k, temperature, cells, monkeypat
         np.testing.assert_allclose(scores, votes / votes.sum(), atol=1e-12)
 
 
-def test_classes_with_the_same_votes_have_the_same_score():
-    scores = knn_scores(unit(0, 20), unit(20, -20), torch.tensor([2, 0]), 3, k=2)
-    assert scores[0, 0] == scores[0, 2] == 0.5 and scores[1].argmax() == 2
-
-
 def test_the_head_compares_directions_not_lengths():
     head = KNNHead(num_classes=3)
     head.fit(unit(0, 90).float() * torch.tensor([[100.], [0.01]]), torch.tensor([1, 2]), k=20)
