@@ -68,12 +68,6 @@ def numbers(cfg):
             for part, data in found.items()}, names
 
 
-def train_data(config, root, work_dir) -> dict:
-    """Return the config of the training data that `load_config` returns for a folder."""
-    cfg = load_config(config, data_root=root, work_dir=work_dir, pretrained=False)
-    return cfg.train_dataloader.dataset.to_dict()
-
-
 def files_in(*folders) -> dict:
     """Return what all files below folders hold, by their paths."""
     return {path: path.read_bytes() for folder in folders for path in Path(folder).rglob('*') if path.is_file()}

@@ -3,6 +3,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 from annotations import exports
 
 from helpers.paths import TINY_CONFIG
@@ -13,15 +14,18 @@ from xcit_dense.data.classes import take_classes
 LONG = '--cfg-options', 'train_cfg.max_epochs=1'
 
 
-def test_from_roboflow_to_predictions(tmp_path):
-    """With the category ids of the export, and without its parent category."""
-    root, run = exports.roboflow(tmp_path / 'data', 4, 2, 1), tmp_path / 'run'
+@pytest.mark.parametrize('make, images', (
+    (lambda root: exports.roboflow(root, 4, 2, 1), 'test'),
+    (lambda root: exports.yolo(root, ('train', 'val', 'test'), (4, 2, 1), polygons=True), 'images/test')))
+def test_from_an_export_to_predictions(make, images, tmp_path):
+    """With the category ids of Roboflow, and without its parent category; and those of YOLO."""
+    root, run = make(tmp_path / 'data'), tmp_path / 'run'
     done = run_tool('train.py', TINY_CONFIG, '--data-root', root, '--work-dir', run, '--no-pretrained', *LONG)
-    assert done.stdout.count('data        COCO in ') == 1
+    assert done.stdout.count('data        ') == 1
     assert '4 of 4 images and 12 of 12 objects of 3 classes' in done.stdout
     done = run_tool('test.py', TINY_CONFIG, run, '--data-root', root, '--work-dir', tmp_path / 'tested')
     assert 'coco/segm_mAP' in done.stdout and '1 image, 3 objects' in done.stdout
-    run_tool('predict.py', TINY_CONFIG, run, root / 'test', '--out', tmp_path / 'out', '--score-thr', '0.01')
+    run_tool('predict.py', TINY_CONFIG, run, root / images, '--out', tmp_path / 'out', '--score-thr', '0.01')
     found = json.loads((tmp_path / 'out/results.json').read_text())
     assert found and {result['category_id'] for result in found} <= {1, 2, 3}
     done = run_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'found')

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from annotations import exports, exports_segmentation
-from annotations.placing import files_in, placed, read, train_data
+from annotations.placing import files_in, placed, read
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense._utils.files import RECORD
@@ -149,19 +149,6 @@ def test_data_that_was_moved_keeps_its_parts(tmp_path):
     cfg = placed(root, root / 'runs/data')
     later = held_out(Path(cfg.val_evaluator.ann_file).parent)
     assert first < later and len(later) == 10
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize('config, make', ((TINY_CONFIG, exports.yolo), (TINY_SEG_CONFIG, exports_segmentation.cvat)))
-def test_two_processes_at_once(config, make, two_processes, tmp_path):
-    """Both end with the same data, and nothing half written is left; once more changes nothing."""
-    root = make(tmp_path / 'data')
-    first, second = two_processes.run(train_data, config, root, tmp_path / 'run')
-    assert first == second
-    files = {path: path.read_bytes() for path in (tmp_path / 'run').rglob('*') if path.is_file()}
-    assert files and not [path for path in files if path.suffix == '.part']
-    two_processes.run(train_data, config, root, tmp_path / 'run')
-    assert {path: path.read_bytes() for path in files} == files
 
 
 def test_another_process_was_faster(tmp_path, monkeypatch):

@@ -11,11 +11,12 @@ from mmseg.models.losses import CrossEntropyLoss, LovaszLoss, TverskyLoss
 from mmseg.registry import DATASETS
 from torch.nn import functional as F
 
-from helpers.faulty_data import check_data_set, kinds_of, only
+from helpers.faulty_data import kinds_of, only
 from helpers.refusals import stock
 from helpers.tools import run_tool
 from xcit_dense.compat.internals import mend_weighted_losses
 from xcit_dense.config.loading import load_config
+from xcit_dense.data.check import check_data_set
 from xcit_dense.data.classes import classes_of_data, take_classes
 from xcit_dense.errors import ConfigError, DataError
 

@@ -75,7 +75,7 @@ class Metrics(Hook):
 
     def after_val_epoch(self, runner, metrics):
         metrics.clear()
-        metrics['mIoU'] = self.values.pop(0)
+        metrics['mIoU'] = metrics['aAcc'] = self.values.pop(0)
 
 
 def terminate(_, number=signal.SIGTERM):

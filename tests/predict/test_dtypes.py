@@ -62,8 +62,7 @@ def test_the_tools_write_nearly_the_same(task, trained, trained_segmentor, demo_
             records = json.loads((out / 'results.json').read_text())
             scores.append(sorted((record['score'] for record in records), reverse=True)[:20])
         assert scores[0] != scores[1] and np.allclose(*scores, atol=0.02)
-    done = run_tool('test.py', config, run[0], '--data-root', demo_data, '--work-dir', tmp_path / 'test', '--dtype',
-                    'bfloat16')
+    done = run_tool('test.py', config, run[0], '--data-root', demo_data, '--work-dir', tmp_path / 'test', '--amp')
     assert 'DtypeHook' in next((tmp_path / 'test').glob('*/*.log')).read_text()
     assert 'float32' not in done.stdout
 

@@ -191,12 +191,13 @@ def run_of_teacher(class_folders, tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def run(run_of_teacher, class_folders, tmp_path_factory):
-    """Config, work dir and output of a soft distillation without pretrained weights."""
+    """Config and work dir of a soft distillation without pretrained weights."""
     folder = tmp_path_factory.mktemp('student')
     config = write_config(folder / 'distilled.py', run_of_teacher, more='classes_from_data = True\n')
     done = run_tool('train.py', config, '--data-root', class_folders, '--work-dir', folder / 'run', '--no-pretrained',
                     '--val-loss', '--save-teacher', '--cfg-options', 'model.distillation=soft', 'model.temperature=2')
-    return config, folder / 'run', done.stdout
+    assert 'val/loss_distill: ' in done.stdout
+    return config, folder / 'run'
 
 
 def test_a_teacher_sees_the_size_that_it_was_trained_at(run_of_teacher, class_folders, tmp_path):
@@ -211,21 +212,9 @@ def test_a_teacher_sees_the_size_that_it_was_trained_at(run_of_teacher, class_fo
         assert read_checkpoint(newest_checkpoint(tmp_path / str(side)))['teacher_size'] == side
 
 
-def test_what_a_training_says(run, run_of_teacher):
-    _, work_dir, said = run
-    file = best_checkpoint(run_of_teacher)
-    assert re.search(rf'teacher: .*{TINY_CLS_CONFIG.name} of xcit_dense, [\d,]+ parameters, images of 32 pixels, from '
-                     f'{file}', said)
-    assert re.search(r'Epoch\(train\).*loss_cls: .*loss_distill: ', said) and 'val/loss_distill: ' in said
-    assert 'weights          all random' in said  # of the student
-    checkpoint = read_checkpoint(newest_checkpoint(work_dir))
-    assert_equal(checkpoint['teacher'], read_checkpoint(file)['state_dict'])
-    torch.load(newest_checkpoint(work_dir), weights_only=True)
-
-
 def test_student_and_teacher_are_ordinary_classifiers(run, run_of_teacher, class_folders, tmp_path, call_tool):
     """The student by its work dir or taken out, with either config; the teacher taken out of the run's file."""
-    config, work_dir, _ = run
+    config, work_dir = run
     for which in ('student', 'teacher'):
         run_tool('convert_checkpoint.py', work_dir, tmp_path / f'{which}.pth', '--to', 'official', '--which', which)
 
@@ -275,6 +264,6 @@ def test_a_teacher_of_other_classes_than_those_of_the_data(run_of_teacher, class
     for part in ('train', 'val'):
         (root / part / 'red').rename(root / part / 'pink')
     code, message = call_tool('train.py', config, '--data-root', root, '--work-dir', tmp_path / 'run')
-    assert code == 1 and "class 1 is 'green', not 'pink'" in message or "without 'pink' and with 'red'" in message
+    assert code == 1 and "without 'pink' and with 'red'" in message
     code, message = call_tool('train.py', TINY_CLS_CONFIG, '--save-teacher', '--work-dir', tmp_path / 'run')
     assert code == 1 and '--save-teacher is for a config with a teacher' in message

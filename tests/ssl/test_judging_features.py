@@ -208,11 +208,6 @@ def test_what_cannot_be_judged_is_one_message(config, options, prepare, words, w
     assert prepare == 'broken' or ' loaded ' not in done.stdout
 
 
-def test_exported_files_have_no_features_to_judge(data, tmp_path):
-    done = judge(tmp_path / 'a.onnx', data, tmp_path, '--knn', check=False)
-    assert done.returncode == 1 and '--knn' in done.message and 'checkpoints' in done.message
-
-
 @pytest.mark.integration
 def test_two_processes_find_what_one_finds(two_processes, data, weights, wanted, tmp_path):
     """21 and 15 images are dealt out unevenly; batches of 4 in each are one of 8."""
@@ -296,13 +291,6 @@ def test_the_linear_layer_sees_crops_of_the_size_of_the_test(cfg):
     assert not hook_of(whole).loader.sampler.shuffle
 
 
-def test_the_model_has_neither_a_head_of_its_own_nor_what_only_a_training_needs(cfg):
-    cfg.model.backbone.drop_path_rate = 0.3
-    set_knn(cfg, 5)
-    assert cfg.model.backbone.num_classes == 0 and not cfg.model.backbone.drop_path_rate
-    assert cfg.model.head == dict(type='KNNHead', num_classes=3) and 'train_cfg' not in cfg.model
-
-
 #: The small configs with a smaller model, which needs fewer minutes.
 CONFIG = '''_base_ = '{}/configs/{}.py'
 model = dict(backbone=dict(arch=dict(
@@ -317,7 +305,7 @@ def test_features_tell_the_shapes_apart(tmp_path):
     for name, base in (('pretext', 'xcit_n12_p16_dino_small'), ('classes', 'xcit_n12_p8_small')):
         (tmp_path / f'{name}.py').write_text(CONFIG.format(ROOT, base))
     run_tool('train.py', tmp_path / 'pretext.py', '--data-root', tmp_path / 'data/classes', '--work-dir',
-             tmp_path / 'dino', '--epochs', 8, '--cfg-options', 'randomness.seed=0')
+             tmp_path / 'dino', '--epochs', 6, '--cfg-options', 'randomness.seed=0')
 
     def accuracy(weights):
         said = run_tool('test.py', tmp_path / 'classes.py', weights, '--data-root', tmp_path / 'data/classes',

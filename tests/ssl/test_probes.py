@@ -37,11 +37,6 @@ def test_the_nearest_vote_in_chunks_of_any_size(k, temperature, cells, monkeypat
         np.testing.assert_allclose(scores, votes / votes.sum(), atol=1e-12)
 
 
-def test_classes_with_the_same_votes_have_the_same_score():
-    scores = knn_scores(unit(0, 20), unit(20, -20), torch.tensor([2, 0]), 3, k=2)
-    assert scores[0, 0] == scores[0, 2] == 0.5 and scores[1].argmax() == 2
-
-
 def test_the_head_compares_directions_not_lengths():
     head = KNNHead(num_classes=3)
     head.fit(unit(0, 90).float() * torch.tensor([[100.], [0.01]]), torch.tensor([1, 2]), k=20)
@@ -75,25 +70,6 @@ def test_each_layer_is_what_torch_learns_from_it_alone(monkeypatch):
                 optimizer.step()
         torch.testing.assert_close(layer.weight, weight, atol=1e-6, rtol=1e-5)
         torch.testing.assert_close(layer.bias, bias, atol=1e-6, rtol=1e-5)
-
-
-def test_a_layer_that_learns_to_the_end_is_a_logistic_regression():
-    """That of scipy's minimiser: the classes overlap, so the loss has one minimum."""
-    optimize = pytest.importorskip('scipy.optimize')
-    features, labels = blobs(240, seed=4)
-    features = (features + 1.5 * torch.randn(240, 8, generator=torch.Generator().manual_seed(5))).double()
-
-    def loss(values):
-        values = torch.tensor(values, requires_grad=True)
-        found = F.cross_entropy(F.linear(features, values[:24].view(3, 8), values[24:]), labels)
-        found.backward()
-        return found.item(), values.grad.numpy()
-
-    wanted = optimize.minimize(loss, np.zeros(27), jac=True, method='L-BFGS-B', options=dict(ftol=1e-14, gtol=1e-9))
-    layers = LinearLayers(8, 3, [0.5], 400).fit(features.float(), labels, 400)
-    with torch.no_grad():
-        assert F.cross_entropy(layers.layers[0](features.float()), labels).item() == pytest.approx(wanted.fun, rel=1e-4)
-    assert 0.1 < wanted.fun < 1
 
 
 def test_the_best_of_several_is_the_most_accurate_then_that_of_the_lowest_loss():

@@ -136,18 +136,13 @@ def test_weights_load_strictly(teacher_file, tmp_path):
     assert_equal(dict(teacher.model.state_dict()), before)
 
 
-def test_a_teacher_of_other_classes(teacher_file, tmp_path):
+def test_a_teacher_of_classes_in_another_order(teacher_file, tmp_path):
     content = dict(state_dict=torch.load(teacher_file)['model'],
                    meta=dict(dataset_meta=dict(classes=['blue', 'green', 'red'])))
     torch.save(content, tmp_path / 'teacher.pth')
-    for num_classes, names, *words in (
-            (4, (), 'fc.weight (3, ', ' in the file, (4, ', 'needs the 4 classes of the student'),
-            (3, ('blue', 'red', 'green'), "class 1 is 'green', not 'red'", 'order'),
-            (3, ('blue', 'green', 'pink'), "without 'pink' and with 'red'")):
-        teacher, _ = built('timm', 'test_resnet', num_classes)
-        with pytest.raises(DataError if names else CheckpointError) as error:
-            load_teacher(teacher, tmp_path / 'teacher.pth', names)
-        assert all(word in str(error.value) for word in (*words, 'teacher.pth')), error.value
+    teacher, _ = built('timm', 'test_resnet', 3)
+    with pytest.raises(DataError, match="teacher.pth .*class 1 is 'green', not 'red'"):
+        load_teacher(teacher, tmp_path / 'teacher.pth', ('blue', 'red', 'green'))
     load_teacher(teacher, tmp_path / 'teacher.pth', ('blue', 'green', 'red'))
 
 

@@ -1,12 +1,13 @@
 """Trainings of DINO: when the teacher follows, the alarm for a collapse, stopped and resumed, in two processes."""
 import re
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
 from mmengine.hooks import Hook
-from mmengine.optim import OptimWrapper
-from mmengine.registry import MODELS, OPTIM_WRAPPERS, init_default_scope
+from mmengine.optim.optimizer import amp_optimizer_wrapper
+from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import EpochBasedTrainLoop
 
 from helpers.models import randomise
@@ -43,24 +44,6 @@ class Watch(Hook):
         return {name: torch.cat([p.detach().flatten() for p in part.parameters()]) for name, part in parts.items()}
 
 
-class ScalingOptimWrapper(OptimWrapper):
-    """Does on a CPU what `AmpOptimWrapper` does on a GPU; the first scale is too large."""
-
-    def __init__(self, **options):
-        super().__init__(**options)
-        self.scaler = torch.amp.GradScaler('cpu', init_scale=2.**127, backoff_factor=2.**-120)
-
-    def backward(self, loss):
-        self.scaler.scale(loss).backward()
-        self._inner_count += 1
-
-    def step(self):
-        self.scaler.unscale_(self.optimizer)
-        self._clip_grad()
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-
-
 def test_the_teacher_follows_the_steps_of_the_optimizer(config):
     """Not the iterations whose gradients wait; prototypes learn from the second epoch."""
     train(config(**{'optim_wrapper.accumulative_counts': 2}), watch := Watch())
@@ -68,9 +51,12 @@ def test_the_teacher_follows_the_steps_of_the_optimizer(config):
 
 
 def test_the_teacher_stays_if_a_step_is_skipped(config, monkeypatch):
-    """As in mixed precision, if gradients are infinite."""
-    monkeypatch.setitem(OPTIM_WRAPPERS.module_dict, 'ScalingOptimWrapper', ScalingOptimWrapper)
-    train(config(**{'optim_wrapper.type': 'ScalingOptimWrapper', 'train_cfg.max_epochs': 1}), watch := Watch())
+    """As in mixed precision on a GPU, whose first scale is too large here: gradients are infinite."""
+    monkeypatch.setattr(amp_optimizer_wrapper, 'is_cuda_available', lambda: True)
+    monkeypatch.setattr(amp_optimizer_wrapper, 'GradScaler', partial(torch.amp.GradScaler, 'cpu'))
+    scale = dict(init_scale=2.**127, backoff_factor=2.**-120)
+    train(config(**{'optim_wrapper.type': 'AmpOptimWrapper', 'optim_wrapper.loss_scale': scale,
+                    'train_cfg.max_epochs': 1}), watch := Watch())
     assert watch.parts == [set(), *[{'student', 'teacher'}] * 3]
 
 

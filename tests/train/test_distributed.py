@@ -118,26 +118,15 @@ def test_a_bad_loss_in_one_process_ends_all_and_names_its_images(train, tmp_path
         assert 'process 0: ' not in done.message
 
 
-@pytest.mark.slow
-def test_validation_losses_are_those_of_one_process(train, demo_data, tmp_path):
-    """Three images: one of the processes gets an image twice.
-
-    The second validation is no better: all stop, and the first of two says so.
-    """
-    more = ('randomness = dict(seed=1)\ntrain_cfg = dict(max_epochs=3)\n'
-            "optim_wrapper = dict(optimizer=dict(_delete_=True, type='SGD', lr=0., weight_decay=0.))\n")
-    config = write_config(tmp_path / 'config.py', "'EvalNormsHook'", more=more, base=TINY_CONFIG)
-    options = ('--no-pretrained', '--val-loss', '--patience', '1')
-    run_tool('train.py', config, '--data-root', demo_data, *options, '--work-dir', tmp_path / 'one')
-    first, second = train(config, tmp_path / 'two', *options)
+def test_all_stop_where_no_validation_is_better_and_the_first_says_so(train, tmp_path):
+    more = ("train_cfg = dict(max_iters=6)\noptim_wrapper = dict("
+            "optimizer=dict(_delete_=True, type='SGD', lr=0., weight_decay=0.))\n")
+    config = write_config(tmp_path / 'config.py', "'EvalNormsHook'", more=more)
+    first, second = train(config, tmp_path / 'run', '--no-pretrained', '--val-loss', '--patience', '1')
     assert first.stdout.count('as good as the best so far') == first.stdout.count(', stopped before') == 1
     assert 'best so far' not in second.stdout and ', stopped before' not in second.stdout
-    assert read_notes(tmp_path / 'two').validations == 2 and len([*(tmp_path / 'two').glob('best_*')]) == 1
-    wanted, got = ({name: [value for _, value in points] for name, points in read_curves(tmp_path / run).items()
-                    if re.match('val/(?!.*time)', name)} for run in ('one', 'two'))
-    assert 'val/loss' in wanted and got.keys() == wanted.keys()
-    for name, values in wanted.items():
-        assert got[name] == pytest.approx(values, rel=1e-5), name
+    assert read_notes(tmp_path / 'run').validations == 2 and len([*(tmp_path / 'run').glob('best_*')]) == 1
+    assert len({value for _, value in read_curves(tmp_path / 'run')['val/loss']}) == 1
 
 
 def test_each_image_counts_once(two_processes, trained_segmentor, demo_data, tmp_path):

@@ -45,16 +45,6 @@ RETINANET = 'retinanet_xcit_s12_p16_coco'
 TINY = {'model.backbone.arch': 'nano_12_p16', 'model.neck.in_channels': [128] * 4}
 
 
-def test_which_tensors_depend_on_the_classes():
-    """The last layers of the heads: with softmax, a row of the background after those of the classes."""
-    of_detector = {'roi_head.bbox_head.fc_cls': ClassRows(0, 1, True, False), 'roi_head.bbox_head.fc_reg': ClassRows(
-        0, 4, False, False), 'roi_head.mask_head.conv_logits': ClassRows(0, 1, False, False)}
-    of_segmentor = {'decode_head.conv_seg': ClassRows(0, 1, False, False)}
-    for config, wanted in ((TINY_CONFIG, of_detector), (TINY_SEG_CONFIG, of_segmentor)):
-        assert rows_of(make(config, OLD), config, OLD) == {
-            f'{name}.{kind}': rows for name, rows in wanted.items() for kind in ('weight', 'bias')}
-
-
 def test_heads_of_anchors_have_rows_by_anchor():
     changes = {'model.backbone.arch': 'nano_12_p16', 'model.neck.in_channels': [128] * 3}
     old, got, before, rows, model = start(RETINANET, OLD, NEW, **changes)
@@ -102,12 +92,6 @@ def test_a_file_in_a_half_type_starts_a_model_in_float32():
     old, got, *_ = start(TINY_SEG_CONFIG, OLD, NEW, spoil=halve)
     trained, now = (state['decode_head.conv_seg.weight'] for state in (old, got))
     assert now.dtype == torch.float32 and torch.equal(now[[0, 2]], trained[[2, 0]].bfloat16().float())
-
-
-def test_the_same_classes_are_taken_whole():
-    trained, now, *_, model = start(TINY_CONFIG, OLD, OLD)
-    assert all(torch.equal(value, trained[name]) for name, value in now.items())
-    assert 'the same' in model.weights_from and 'fresh' not in model.weights_from
 
 
 def test_rows_that_fit_no_number_of_classes_belong_to_none():

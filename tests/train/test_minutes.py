@@ -26,8 +26,13 @@ def costs(monkeypatch):
 
     def put(*values):
         calls = []
-        monkeypatch.setattr(minutes, '_costs', lambda _, *limits: (
-            disturb(), calls.append(limits), minutes._Costs(*values))[-1])
+
+        def measure(_, *limits):
+            disturb()
+            calls.append(limits)
+            return minutes._Costs(*values)
+
+        monkeypatch.setattr(minutes, '_costs', measure)
         return calls
 
     return put

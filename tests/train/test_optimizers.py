@@ -7,19 +7,9 @@ from torch import nn
 
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.runs import make_config
-from xcit_dense.config.check.parts import check_parts
 from xcit_dense.errors import ConfigError
 from xcit_dense.train import build_runner
 from xcit_dense.train.hooks import step_together
-
-
-def test_the_check_of_the_config_knows_the_rules():
-    """A key that mmengine's constructor does not read."""
-    wrapper = dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=1.), paramwise_cfg=dict(norm_decay_mult=0.))
-    assert not check_parts(Config(dict(default_scope='mmdet', optim_wrapper=wrapper)))
-    wrapper['paramwise_cfg'] = dict(norm_decay_mul=0.)
-    slip, = check_parts(Config(dict(default_scope='mmdet', optim_wrapper=wrapper)))
-    assert 'norm_decay_mult' in slip and 'DefaultOptimWrapperConstructor' in slip
 
 
 def test_several_optimizers_are_refused(demo_data, tmp_path):

@@ -67,13 +67,6 @@ def test_stopped_and_resumed_is_the_same_to_the_last_bit(name, workers, stop, ca
     assert validated == ([3, 5] if name == 'epochs' else [2, 4, 6][:3 if skips else 2])
 
 
-def test_resumed_after_a_sudden_death_is_the_same(case):
-    cfg, wanted = case('epochs')
-    with pytest.raises(RuntimeError, match='killed by the test'):
-        train(cfg, At(4, die))
-    assert_same_run(train(cfg, resume=True), wanted)
-
-
 def test_stopped_during_a_validation_and_after_it(case):
     cfg, wanted = case('iterations_loaded')
     calls = []

@@ -222,12 +222,8 @@ def test_where_nothing_was_found_the_best_stays():
         DenseCheckpointHook(save_best='coco/bbox_map', rule='greater').save_best_of(None, {'coco/bbox_mAP': 1.})
 
 
-def test_errors_of_writing_name_the_file_and_others_stay(tmp_path):
-    path = tmp_path / 'a.pth'
-    said = f'cannot write {path}: {os.strerror(errno.EROFS)}'
-    with pytest.raises(CheckpointError, match=said), named_errors(path):
-        raise OSError(errno.EROFS, 'x')
-    with pytest.raises(RuntimeError, match='a mistake') as found, named_errors(path):
+def test_errors_that_are_not_of_writing_stay(tmp_path):
+    with pytest.raises(RuntimeError, match='a mistake') as found, named_errors(tmp_path / 'a.pth'):
         raise RuntimeError('a mistake')
     assert not isinstance(found.value, CheckpointError)
 

@@ -247,7 +247,7 @@ def test_images_without_a_loss_are_left_out_with_a_warning(fails, told, demo_dat
 
 def test_the_best_checkpoint_by_a_loss_that_is_not_measured(demo_data, tmp_path):
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'default_hooks.checkpoint': dict(save_best='val/loss')})
-    with pytest.raises(ConfigError, match='save_best: there is no metric val/loss. Metrics: aAcc'):
+    with pytest.raises(ConfigError, match='save_best: there is no metric val/loss. Metrics: aAcc, mIoU, mAcc'):
         train(cfg)
 
 

@@ -109,8 +109,7 @@ def test_heads_with_another_number_of_classes(root):
     cfg.model.roi_head.bbox_head.num_classes = 4
     assert {(f.kind, f.file) for f in check_classes(cfg)} == loaders | {
         ('class-count', 'model.Shared2FCBBoxHead'), ('class-spare', 'model.FCNMaskHead')}
-    assert difference_of('abc', 'acb') == "class 1 is 'b', not 'c'" and difference_of('ab', 'ab') == ''
-    assert difference_of('aab', 'ab') == "class 1 is 'a', not 'b'" and difference_of('a', 'ab') == "without 'b'"
+    assert difference_of('aab', 'ab') == "class 1 is 'a', not 'b'"
 
 
 def test_classes_that_somebody_wrote_are_not_overwritten(root):

@@ -1,5 +1,4 @@
 """Problems of annotation files, each planted in generated data, and at both sides of every limit; files of images."""
-import gc
 import json
 import os
 
@@ -154,18 +153,6 @@ def test_counts_of_compressed_masks_are_those_of_pycocotools():
         again = dict(size=[height, width], counts=counts_in(text.decode()))
         assert sum(again['counts']) == height * width and mask_api.frPyObjects(again, height, width)['counts'] == text
     assert list(map(counts_in, ('', '1P', 'ä', '\ud800', 'o' * 9))) == [[]] * 5
-
-
-def test_garbage_is_collected_after_a_file_as_before(root):
-    for text in ((root / ANNOTATIONS).read_text(), 'no json'):
-        (root / ANNOTATIONS).write_text(text)
-        for switch in (gc.disable, gc.enable):
-            switch()
-            try:
-                check_data_set(coco(root), use_cache=False)
-                assert gc.isenabled() == (switch is gc.enable)
-            finally:
-                gc.enable()
 
 
 @pytest.mark.parametrize('box, drawn', (
