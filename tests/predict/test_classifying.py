@@ -241,11 +241,9 @@ def test_a_dense_model_is_that_of_its_run(options, scope, tmp_path):
 
 
 @pytest.mark.parametrize('cfg, words', (
-    (config_of(dict(type='MyXCiT', arch=SMALL)), "MyXCiT.*--config"),
     (config_of(dict(type='mine.XCiTClassifier', arch=SMALL)), 'mine.XCiTClassifier.*--config'),
     (config_of(small(norm_cfg=dict(type='mine.Norm'))), 'mine.Norm.*--config'),
     (config_of(small(norm_cfg=dict(type='Conv2d'))), 'Conv2d.*--config'),
-    (config_of(small(norm_cfg=3)), 'norm_cfg.*--config'),
     (config_of(small(arch=dict(SMALL, depth='x'))), 'arch.depth.*--config'),
     (config_of(dict(type='XCiT', arch=SMALL)), 'does not fit the XCiT of the config in it.*--config')))
 def test_models_that_need_the_config(cfg, words, tmp_path, monkeypatch):
@@ -265,15 +263,12 @@ def test_what_tells_nothing_is_taken_for_a_published_model(text, says, tmp_path,
     assert ('WARNING' in (output := capsys.readouterr().out) and '--config' in output) is says
 
 
-def test_mmpretrains_own_model_is_told_by_its_tensors(tmp_path):
-    model = classifier(ARCH)
-    torch.save(model.state_dict(), tmp_path / 'plain.pth')
-    convert(tmp_path / 'plain.pth', tmp_path / 'mmpretrain.pth', 'mmpretrain')
-    state = torch.load(tmp_path / 'mmpretrain.pth', weights_only=True)['state_dict']
-    text = Config(config_of(dict(type='XCiT', patch_size=16, embed_dims=128))).pretty_text
-    torch.save(dict(meta=dict(cfg=text), state_dict=state), tmp_path / 'run.pth')
-    found = Classifier(tmp_path / 'run.pth')
-    assert found.size == 64 and torch.equal(found.model.cls_token.cpu(), model.cls_token)
+def test_mmpretrains_own_model_is_told_by_its_tensors(files, tmp_path):
+    convert(files / 'few.pth', tmp_path / 'run.pth', 'mmpretrain')
+    content = torch.load(tmp_path / 'run.pth')
+    content['meta'] = dict(cfg=Config(config_of(dict(type='XCiT', patch_size=16, embed_dims=128))).pretty_text)
+    torch.save(content, tmp_path / 'run.pth')
+    assert Classifier(tmp_path / 'run.pth').size == 64
 
 
 def test_a_config_needs_no_framework(tmp_path, monkeypatch):
@@ -296,7 +291,7 @@ def test_a_model_of_ones_own_is_imported_by_the_config(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize('text, words', (
-    ('model = dict(\n', 'line 1'), ('model = dict(backbone=dict(type="ResNet"))', 'ResNet'), ('x = 1', 'None'),
+    ('model = dict(backbone=dict(type="ResNet"))', 'ResNet'),
     (Config(config_of(dict(type='XCiTClassifier', width=3))).pretty_text, 'width')))
 def test_a_config_that_does_not_do_is_named(text, words, tmp_path):
     (tmp_path / 'config.py').write_text(text)
