@@ -119,7 +119,6 @@ def in_torch(graph):
     (FCN, dict(data_preprocessor=dict(NORM, test_cfg=dict(size_divisor=32), pad_val=1))),
     (FCN, dict(data_preprocessor=dict(NORM, size=(512, 512), bgr_to_rgb=False))),
     (dict(FCN, align_corners=True), {}),
-    (dict(FCN, num_classes=2, out_channels=1, threshold=0.6), {}),
     (dict(FCN, num_classes=2, out_channels=1, threshold=0.4), dict(data_preprocessor=dict(
         NORM, test_cfg=dict(size_divisor=64)))),
     (dict(FCN, norm_cfg=dict(type='SyncBN')), dict(auxiliary_head=[dict(FCN, in_index=2)])),
@@ -128,7 +127,7 @@ def in_torch(graph):
                                                          out_channels=16))),
     (dict(ONE, type='EncHead', in_channels=[16] * 4, in_index=[0, 1, 2, 3], num_codes=4), {}),
     (dict(ONE, type='DAHead', pam_channels=8), {}),
-], ids=['padded', 'bgr', 'align_corners', 'threshold', 'threshold_padded', 'auxiliary', 'fpn',
+], ids=['padded', 'bgr', 'align_corners', 'threshold_padded', 'auxiliary', 'fpn',
         'low_memory', 'se_loss', 'three_outputs'])
 def test_labels_are_those_of_mmseg(head, options):
     model = let_many_classes_win(with_head(head, **options))
