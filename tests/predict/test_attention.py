@@ -4,30 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from helpers.models import build, prefixed, randomise, relative_error
-from xcit_dense import XCiT, XCiTClassifier, attention_maps, principal_components
+from helpers.models import build, relative_error
+from xcit_dense import attention_maps, principal_components
 from xcit_dense.data.folders import find_images
 from xcit_dense.draw import pictures
 from xcit_dense.draw.pictures import WIDTH, Panel, colours_of, draw_panels
 from xcit_dense.errors import ConfigError
 from xcit_dense.predict.attention import Attention, Picture, read_resized
 from xcit_dense.predict.files import predict_files
-from xcit_dense.predict.weight_file import normalised
-
-
-@pytest.fixture(scope='module')
-def files(tmp_path_factory):
-    """By kind: the path of a weight file, and its model."""
-    folder = tmp_path_factory.mktemp('files')
-    torch.manual_seed(0)
-    plain = dict(norm_cfg=dict(type='BN'))
-    made = dict(classifier=XCiTClassifier('nano_12_p8', num_classes=7, **plain),
-                dino=XCiTClassifier('nano_12_p16', num_classes=0, **plain), dense=build(16),
-                backbone=XCiT('nano_12_p16', out_strides=None, **plain))
-    for kind, model in made.items():
-        state = randomise(model.eval()).state_dict()
-        torch.save(prefixed(state, 'backbone.') if kind == 'dense' else dict(model=state), folder / f'{kind}.pth')
-    return {kind: (folder / f'{kind}.pth', model) for kind, model in made.items()}
+from xcit_dense.predict.weight_file import normalised, open_model
 
 
 @pytest.fixture
@@ -52,12 +37,13 @@ def seen(image, size=None):
 
 
 @pytest.mark.parametrize('kind, patch, blocks, size, input_size', (
-    ('classifier', 8, None, None, [51, 75]), ('classifier', 8, [2], None, [51, 75]),
+    ('p8', 8, None, None, [51, 75]), ('p8', 8, [2], None, [51, 75]),
     ('dino', 16, None, 102, [102, 150])))
 def test_attention_of_a_classifier(kind, patch, blocks, size, input_size, files, image, tmp_path):
-    file, model = files[kind]
+    file = files / f'{kind}.pth'
     arrays, picture = show(file, image, tmp_path / 'out', blocks=blocks, size=size)
-    wanted = attention_maps(model, seen(image, size))[0].numpy()[[block - 1 for block in blocks or (1, 2)]]
+    wanted = attention_maps(open_model(file).model, seen(image, size))[0].numpy()
+    wanted = wanted[[block - 1 for block in blocks or (1, 2)]]
     assert arrays['attention'].dtype == np.float32 and arrays['attention'].shape == wanted.shape
     assert wanted.shape[1:] == (4, *(-(-side // patch) for side in input_size))
     assert np.abs(arrays['attention'] - wanted).max() < 1e-5 * wanted.max()
@@ -77,7 +63,7 @@ def test_the_shorter_side_is_resized(sides, size, wanted, tmp_path):
 
 
 def test_pictures_are_no_long_strips(files):
-    shown, maps = Attention(files['classifier'][0]), torch.rand(1, 2, 8, 7, 12)
+    shown, maps = Attention(files / 'p8.pth'), torch.rand(1, 2, 8, 7, 12)
     shown.model.attention_maps = lambda x: maps
     _, rows, _ = shown(Picture(*[np.zeros((50, 90, 3), np.uint8)] * 2))
     assert [len(row) for row in rows] == [3, 4, 4, 4, 4]
@@ -89,8 +75,8 @@ def test_pictures_are_no_long_strips(files):
 
 
 def test_components_and_levels_of_a_dense_model(files, image, tmp_path):
-    file, model = files['dense']
-    arrays, _ = show(file, image, tmp_path / 'out')
+    file = files / 'dense.pth'
+    arrays, model = show(file, image, tmp_path / 'out')[0], open_model(file).model
     with torch.no_grad():
         maps, levels = model.token_maps(seen(image), (0, 1, 2, 3)), model(seen(image))
     assert arrays['blocks'].tolist() == [1, 2, 3, 4]
@@ -118,24 +104,24 @@ def test_components_and_levels_of_a_dense_model(files, image, tmp_path):
     ('dense', dict(show='levels'), {'level'}, []), ('dense', dict(show='components'), {'components'}, [1, 2, 3, 4]),
     ('dense', dict(blocks=[3, 1, 3]), {'components', 'level'}, [1, 3]),
     ('backbone', {}, {'components'}, [4, 6, 8, 12]),
-    ('classifier', dict(show='components'), {'components'}, [4, 6, 8, 12]),
-    ('classifier', dict(show='components', blocks=[12, 5]), {'components'}, [5, 12])))
+    ('p8', dict(show='components'), {'components'}, [4, 6, 8, 12]),
+    ('p8', dict(show='components', blocks=[12, 5]), {'components'}, [5, 12])))
 def test_what_is_shown_can_be_chosen(kind, options, shows, blocks, files, image, tmp_path):
-    arrays, _ = show(files[kind][0], image, tmp_path / 'out', **options)
+    arrays, _ = show(files / f'{kind}.pth', image, tmp_path / 'out', **options)
     assert {name.partition('_')[0] for name in arrays} & {'attention', 'components', 'level'} == shows
     assert arrays.get('blocks', np.array([])).tolist() == blocks and len(arrays.get('components', ())) == len(blocks)
 
 
 @pytest.mark.parametrize('kind, options, words', (
     ('dense', dict(show='attention'), 'no attention.*components or levels'),
-    ('classifier', dict(show='levels'), 'no levels.*attention or components'),
+    ('p8', dict(show='levels'), 'no levels.*attention or components'),
     ('backbone', dict(show='levels'), 'no levels.*components'),
-    ('classifier', dict(blocks=[1, 3]), '1 to 2.*class-attention.*3'), ('dense', dict(blocks=[0]), '1 to 4.*0'),
-    ('classifier', dict(show='components', blocks=[13]), '1 to 12.*XCA.*13'),
+    ('p8', dict(blocks=[1, 3]), '1 to 2.*class-attention.*3'), ('dense', dict(blocks=[0]), '1 to 4.*0'),
+    ('p8', dict(show='components', blocks=[13]), '1 to 12.*XCA.*13'),
     ('dense', dict(show='levels', blocks=[1]), 'levels have no blocks')))
 def test_what_a_model_cannot_show(kind, options, words, files):
     with pytest.raises(ConfigError, match=words):
-        Attention(files[kind][0], **options)
+        Attention(files / f'{kind}.pth', **options)
 
 
 @pytest.fixture

@@ -82,10 +82,6 @@ def test_detectors_and_segmentors_start_from_the_teacher(config, run, halves, ca
     assert_backbone_is(model, halves[0], fresh)
     assert f'the teacher of {path}' in model.backbone.weights_from
     assert 'projection head: the backbone starts from it, neck and heads start fresh' in capsys.readouterr().out
-    for prefix, number in (('student', 1), (None, 0)):  # by init_cfg too, which takes either
-        model.backbone.init_cfg = dict(type='Pretrained', checkpoint=str(run), prefix=prefix)
-        model.backbone.init_weights()
-        assert_backbone_is(model, halves[number], fresh)
 
 
 def test_classifiers_start_from_the_teacher(run, halves):
