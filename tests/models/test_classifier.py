@@ -15,7 +15,6 @@ from helpers.models import build_golden_classifier, randomise, relative_error, s
 from helpers.paths import ROOT
 from xcit_dense import XCiT, XCiTClassifier, attention_maps, get_arch, set_fast
 from xcit_dense.errors import ConfigError
-from xcit_dense.models.class_block import ClassAttentionBlock
 from xcit_dense.models.trunk import fuse_backbones
 from xcit_dense.weights import load_classifier
 
@@ -166,16 +165,6 @@ def test_sizes_compute_what_theirs_do(tmp_path, make, name):
             assert relative_error(ours.features(x), theirs.forward_features(x)[:, 0]) < TOLERANCE
     assert relative_error(got, wanted) < TOLERANCE
     assert relative_error(fuse_backbones(nn.Sequential(ours))(x), wanted) < 1e-5
-
-
-def test_a_compiler_gets_one_graph_of_class_attention():
-    """For every number of images and tokens."""
-    torch._dynamo.reset()
-    block, x = randomise(ClassAttentionBlock(get_arch(dict(ARCH, patch_size=16)))).eval(), torch.randn(3, 99, 32)
-    compiled = torch.compile(block, fullgraph=True, dynamic=True, backend='eager')
-    with torch.no_grad():
-        for part in (x[:2, :50], x):
-            assert relative_error(compiled(part), block(part)) < TOLERANCE
 
 
 def test_traced_classifiers_bear_any_batch():
