@@ -119,11 +119,3 @@ def test_other_kinds_in_a_file(kind, fused, tmp_path):
         assert sum(compare(exported, model, images(*shape)))
     compare(exported, model, BLANK)
     assert_finds_nothing(exported.shifted(100), BLANK)
-
-
-@pytest.mark.slow
-def test_more_objects_than_the_limit(tmp_path):
-    exported = Exported(detector('small', **{f'{RCNN}score_thr': 0.0, f'{RCNN}max_per_img': 20}),
-                        tmp_path / 'model.onnx')
-    for shape in SHAPES[:3]:
-        assert set(compare(exported, exported.model, images(*shape))) == {20}

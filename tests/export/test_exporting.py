@@ -216,9 +216,6 @@ def test_the_tool_says_size_time_and_agreement(trained_segmentor, exported_segme
     assert int(different) < 1e-4 * int(pixels.replace(',', ''))  # where two classes have nearly the same score
 
 
-pytest.importorskip('onnxruntime')
-
-
 def with_backbone(forward):
     forward.in_channels = 3
     return SimpleNamespace(model=SimpleNamespace(backbone=forward))

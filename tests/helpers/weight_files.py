@@ -1,11 +1,9 @@
 """Weight files: what they hold, models to fill, and errors that leave a model as it was."""
-import logging
 import pickle
 from contextlib import contextmanager
 
 import pytest
 import torch
-from mmengine.logging import MMLogger
 
 from helpers.models import assert_equal, prefixed
 from xcit_dense import XCiTClassifier
@@ -31,17 +29,6 @@ def rejects(*words, model=None):
     assert all(str(word) in str(caught.value) for word in words), caught.value
     if model:
         assert_equal(values(model), before)
-
-
-@contextmanager
-def logged():
-    """Lines that are written to mmengine's log meanwhile."""
-    lines, handler = [], logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())
-    logger = MMLogger.get_current_instance()
-    logger.addHandler(handler)
-    yield lines
-    logger.removeHandler(handler)
 
 
 def classifier(num_classes=10, **options):

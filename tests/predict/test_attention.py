@@ -4,30 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from helpers.models import build, prefixed, randomise, relative_error
-from xcit_dense import XCiT, XCiTClassifier, attention_maps, principal_components
+from helpers.models import build, relative_error
+from xcit_dense import attention_maps, principal_components
 from xcit_dense.data.folders import find_images
 from xcit_dense.draw import pictures
 from xcit_dense.draw.pictures import WIDTH, Panel, colours_of, draw_panels
 from xcit_dense.errors import ConfigError
 from xcit_dense.predict.attention import Attention, Picture, read_resized
 from xcit_dense.predict.files import predict_files
-from xcit_dense.predict.weight_file import normalised
-
-
-@pytest.fixture(scope='module')
-def files(tmp_path_factory):
-    """By kind: the path of a weight file, and its model."""
-    folder = tmp_path_factory.mktemp('files')
-    torch.manual_seed(0)
-    plain = dict(norm_cfg=dict(type='BN'))
-    made = dict(classifier=XCiTClassifier('nano_12_p8', num_classes=7, **plain),
-                dino=XCiTClassifier('nano_12_p16', num_classes=0, **plain), dense=build(16),
-                backbone=XCiT('nano_12_p16', out_strides=None, **plain))
-    for kind, model in made.items():
-        state = randomise(model.eval()).state_dict()
-        torch.save(prefixed(state, 'backbone.') if kind == 'dense' else dict(model=state), folder / f'{kind}.pth')
-    return {kind: (folder / f'{kind}.pth', model) for kind, model in made.items()}
+from xcit_dense.predict.weight_file import normalised, open_model
 
 
 @pytest.fixture
@@ -52,12 +37,13 @@ def seen(image, size=None):
 
 
 @pytest.mark.parametrize('kind, patch, blocks, size, input_size', (
-    ('classifier', 8, None, None, [51, 75]), ('classifier', 8, [2], None, [51, 75]),
+    ('p8', 8, None, None, [51, 75]), ('p8', 8, [2], None, [51, 75]),
     ('dino', 16, None, 102, [102, 150])))
 def test_attention_of_a_classifier(kind, patch, blocks, size, input_size, files, image, tmp_path):
-    file, model = files[kind]
+    file = files / f'{kind}.pth'
     arrays, picture = show(file, image, tmp_path / 'out', blocks=blocks, size=size)
-    wanted = attention_maps(model, seen(image, size))[0].numpy()[[block - 1 for block in blocks or (1, 2)]]
+    wanted = attention_maps(open_model(file).model, seen(image, size))[0].numpy()
+    wanted = wanted[[block - 1 for block in blocks or (1, 2)]]
     assert arrays['attention'].dtype == np.float32 and arrays['attention'].shape == wanted.shape
     assert wanted.shape[1:] == (4, *(-(-side // patch) for side in input_size))
     assert np.abs(arrays['attention'] - wanted).max() < 1e-5 * wanted.max()
@@ -76,22 +62,21 @@ def test_the_shorter_side_is_resized(sides, size, wanted, tmp_path):
     assert (read.original == image).all() and (read.seen == cv2.resize(image, wanted[::-1], None, 0, 0, method)).all()
 
 
-@pytest.mark.parametrize('size, heads, columns', (
-    ((50, 90), 8, 4), ((90, 50), 8, 8), ((50, 90), 16, 8), ((90, 50), 4, 4)))
-def test_pictures_are_no_long_strips(size, heads, columns, files):
-    shown, maps = Attention(files['classifier'][0]), torch.rand(1, 2, heads, 7, 12)
+def test_pictures_are_no_long_strips(files):
+    shown, maps = Attention(files / 'p8.pth'), torch.rand(1, 2, 8, 7, 12)
     shown.model.attention_maps = lambda x: maps
-    _, rows, _ = shown(Picture(*[np.zeros((*size, 3), np.uint8)] * 2))
-    assert [len(row) for row in rows] == [3] + [columns] * (2 * heads // columns)
-    assert len({panel.title for row in rows for panel in row}) == 3 + 2 * heads
-    assert rows[-1][-1].title == f'block 2, head {heads}' and np.array_equal(rows[-1][-1].values, maps[0, 1, -1])
+    _, rows, _ = shown(Picture(*[np.zeros((50, 90, 3), np.uint8)] * 2))
+    assert [len(row) for row in rows] == [3, 4, 4, 4, 4]
+    assert len({panel.title for row in rows for panel in row}) == 3 + 16
+    assert {(*panel.cells, panel.ahead) for panel in sum(rows, [])[1:]} == {(50 / 8, 90 / 8, 0.5)}  # half a patch
+    assert rows[-1][-1].title == 'block 2, head 8' and np.array_equal(rows[-1][-1].values, maps[0, 1, -1])
     assert [panel.over_image for panel in rows[0]] == [False, True, True]
     assert all(np.allclose(panel.values, one.mean(0)) for panel, one in zip(rows[0][1:], maps[0], strict=True))
 
 
 def test_components_and_levels_of_a_dense_model(files, image, tmp_path):
-    file, model = files['dense']
-    arrays, _ = show(file, image, tmp_path / 'out')
+    file = files / 'dense.pth'
+    arrays, model = show(file, image, tmp_path / 'out')[0], open_model(file).model
     with torch.no_grad():
         maps, levels = model.token_maps(seen(image), (0, 1, 2, 3)), model(seen(image))
     assert arrays['blocks'].tolist() == [1, 2, 3, 4]
@@ -119,24 +104,24 @@ def test_components_and_levels_of_a_dense_model(files, image, tmp_path):
     ('dense', dict(show='levels'), {'level'}, []), ('dense', dict(show='components'), {'components'}, [1, 2, 3, 4]),
     ('dense', dict(blocks=[3, 1, 3]), {'components', 'level'}, [1, 3]),
     ('backbone', {}, {'components'}, [4, 6, 8, 12]),
-    ('classifier', dict(show='components'), {'components'}, [4, 6, 8, 12]),
-    ('classifier', dict(show='components', blocks=[12, 5]), {'components'}, [5, 12])))
+    ('p8', dict(show='components'), {'components'}, [4, 6, 8, 12]),
+    ('p8', dict(show='components', blocks=[12, 5]), {'components'}, [5, 12])))
 def test_what_is_shown_can_be_chosen(kind, options, shows, blocks, files, image, tmp_path):
-    arrays, _ = show(files[kind][0], image, tmp_path / 'out', **options)
+    arrays, _ = show(files / f'{kind}.pth', image, tmp_path / 'out', **options)
     assert {name.partition('_')[0] for name in arrays} & {'attention', 'components', 'level'} == shows
     assert arrays.get('blocks', np.array([])).tolist() == blocks and len(arrays.get('components', ())) == len(blocks)
 
 
 @pytest.mark.parametrize('kind, options, words', (
     ('dense', dict(show='attention'), 'no attention.*components or levels'),
-    ('classifier', dict(show='levels'), 'no levels.*attention or components'),
+    ('p8', dict(show='levels'), 'no levels.*attention or components'),
     ('backbone', dict(show='levels'), 'no levels.*components'),
-    ('classifier', dict(blocks=[1, 3]), '1 to 2.*class-attention.*3'), ('dense', dict(blocks=[0]), '1 to 4.*0'),
-    ('classifier', dict(show='components', blocks=[13]), '1 to 12.*XCA.*13'),
+    ('p8', dict(blocks=[1, 3]), '1 to 2.*class-attention.*3'), ('dense', dict(blocks=[0]), '1 to 4.*0'),
+    ('p8', dict(show='components', blocks=[13]), '1 to 12.*XCA.*13'),
     ('dense', dict(show='levels', blocks=[1]), 'levels have no blocks')))
 def test_what_a_model_cannot_show(kind, options, words, files):
     with pytest.raises(ConfigError, match=words):
-        Attention(files[kind][0], **options)
+        Attention(files / f'{kind}.pth', **options)
 
 
 @pytest.fixture
@@ -144,27 +129,6 @@ def whole_range(monkeypatch):
     """Colours from the lowest to the highest value: a hot token is no outlier to cut."""
     monkeypatch.setattr(pictures, 'LOW', 0)
     monkeypatch.setattr(pictures, 'HIGH', 100)
-
-
-@pytest.mark.parametrize('place', ((0, 9), (6, 0)))
-def test_a_token_that_differs_lies_there_in_every_panel(place, files, image, tmp_path, whole_range):
-    height, width = 51, 75
-    maps = torch.rand(1, 2, 4, 7, 10) * 0.1
-    maps[..., place[0], place[1]] = 1
-    shown = Attention(files['classifier'][0])
-    shown.model.attention_maps = lambda x: maps
-    shown.write(read_resized(image), 'a.png', tmp_path)
-    picture = cv2.imread(str(tmp_path / 'a.png'))[..., ::-1].astype(int)
-    wide = (1600 - 12) // 4 - 12
-    high = round(height * wide / width)
-    for row, column in [(0, 1), (0, 2)] + [(row, column) for row in (1, 2) for column in range(4)]:
-        top, left = 26 + row * (high + 26), 12 + column * (wide + 12)
-        panel = picture[top:top + high, left:left + wide]
-        # bright yellow, the end of the colours
-        rows, columns = np.nonzero(panel[..., 0] + panel[..., 1] - panel[..., 2] > 250)
-        y, x = np.median(rows) / high * height, np.median(columns) / wide * width
-        # half a patch ahead, for it sees the pixels around the upper left corner of its patch
-        assert np.abs([(y + 4) / 8 - place[0] - 0.5, (x + 4) / 8 - place[1] - 0.5]).max() < 0.3, (row, column)
 
 
 def lit_by(place, shape, channels, picture, *panel):
@@ -269,14 +233,7 @@ def test_the_sign_is_that_of_the_largest_weight():
             principal_components(torch.randn(shape), count)
 
 
-def test_token_maps_are_what_levels_are_made_of():
-    model, x, ran = randomise(build(16)).eval(), torch.randn(1, 3, 70, 90), []
-    plain = build(16, out_strides=None, out_indices=(0, 2)).eval()
-    plain.load_state_dict({name: value for name, value in model.state_dict().items() if name in plain.state_dict()})
-    model.blocks[3].register_forward_hook(lambda *_: ran.append(True))
-    with torch.no_grad():
-        assert all(map(torch.equal, model.token_maps(x, (0, 2)), plain(x))) and not ran  # no block behind the last
-        assert all(map(torch.equal, model.pyramid(model.token_maps(x, model.out_indices)), model(x)))
+def test_token_maps_of_blocks_that_are_not_there():
     for blocks in ((), (2, 0), (0, 4), (-1, ), 1):
         with pytest.raises(ValueError, match='blocks .* 0 to 3'):
-            model.token_maps(x, blocks)
+            build(16).token_maps(torch.randn(1, 3, 70, 90), blocks)

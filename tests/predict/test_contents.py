@@ -1,5 +1,6 @@
 """What is written of known outputs of a model: every number, label and colour."""
 import json
+import re
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from mmseg.structures import SegDataSample
 from PIL import Image
 from pycocotools import mask as mask_api
 
-from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense import load
 from xcit_dense.config.check.keys import value_at
 from xcit_dense.config.loading import load_config
@@ -202,13 +203,17 @@ def test_label_maps_of_known_labels(predictor_of, images, tmp_path, first, label
 
 
 def test_what_was_fitted_is_used_unless_the_user_gives_it(trained, tmp_path):
+    """And images have the size of the training, here in its config without the lines that change the size."""
     checkpoint, key = read_checkpoint(best_checkpoint(trained[0])), 'model.test_cfg.rcnn.max_per_img'
     before = value_at(load_config(TINY_CONFIG, pretrained=False), key)
     checkpoint['meta']['cfg'] += f"\nfitted = [dict(key='{key}', before={before}, after=7, why='')]\n"
     torch.save(checkpoint, tmp_path / 'fitted.pth')
+    text = re.sub('^_base_[.].*\n', '', TINY_CONFIG.read_text(), flags=re.M)
+    (tmp_path / 'config.py').write_text(text.replace("'..", f"'{ROOT}"))
     for given, limit in ((None, 7), ({key: before}, before)):
-        loaded = load(TINY_CONFIG, tmp_path / 'fitted.pth', cfg_options=given)
+        loaded = load(tmp_path / 'config.py', tmp_path / 'fitted.pth', cfg_options=given)
         assert loaded.model.test_cfg.rcnn.max_per_img == limit
+        assert loaded._predictor.reader._prepare.transforms[0].scale == (96, 96)
 
 
 def test_weights_without_names_take_those_of_the_data(trained_segmentor, demo_data, tmp_path):

@@ -50,18 +50,11 @@ def browser():
 
 
 def look_at(page, folder, width=1280, look=''):
-    """Open a copy of a page and return what was found in it.
+    """Open a copy of a page in a new folder; return its ``problems`` (errors, blocked requests, broken images), its
+    ``title``, the widths of all ``images``, all ``requests`` except for data in the page, the ``width`` of the window,
+    what is too ``wide`` for it, and whether the page ``scrolls`` sideways.
 
-    Args:
-        page: The file.
-        folder: A new folder for the copy.
-        width: Width of its window in pixels.
-        look: JavaScript that runs when everything is loaded, and returns an object with more findings.
-
-    Returns:
-        A dict with the ``problems`` (errors, blocked requests, broken images), the ``title``, the widths of all
-        ``images``, all ``requests`` except for data in the page, the ``width`` of the window, what is too ``wide`` for
-        it, and whether the page ``scrolls`` sideways.
+    ``look`` is JavaScript that runs when everything is loaded, and returns an object with more findings.
     """
     folder.mkdir()
     text = Path(page).read_text().replace('loading="lazy"', '')

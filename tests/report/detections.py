@@ -15,13 +15,9 @@ WIDTH, HEIGHT = 100, 110
 
 
 def write_truth(folder, images, classes=('cat', 'dog', 'newt'), with_files=False):
-    """Write a COCO file; return its path.
+    """Write a COCO file, of objects image by image: class number, x, y, width, height, and optionally ``crowd``.
 
-    Args:
-        folder: Where to write it.
-        images: For each image its objects: class number, x, y, width, height, and optionally ``crowd``.
-        classes: The names; category ids are 10, 20, ...
-        with_files: Whether to write the images too.
+    Category ids are 10, 20, ... Returns its path.
     """
     content = dict(images=[], annotations=[], categories=[dict(id=10 * i, name=name)
                                                           for i, name in enumerate(classes, 1)])

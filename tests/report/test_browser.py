@@ -3,7 +3,6 @@ import pytest
 from report.browser import browser, look_at
 from report.contents import HOSTILE, make_content
 
-from helpers.paths import ROOT
 from xcit_dense._utils.text import printable
 from xcit_dense.report.page import write_page
 
@@ -46,16 +45,6 @@ def test_nothing_is_missing(classes, images, pictures, width, tmp_path):
     assert found['classes'] == [printable(row.name) for row in content.classes[1]]
     assert found['listed'] == [row.name.rpartition('/')[2] for row in content.images[1]]
     assert found['title'] == 'Test of a detector: maskrcnn_xcit_s12_p8'
-
-
-@pytest.mark.parametrize('width', (390, 1280))
-@pytest.mark.parametrize('name, classes', (('detection', 5 + 4), ('segmentation', 6)))
-def test_the_reports_in_the_docs(name, classes, width, tmp_path):
-    """Those of the demos, with 80 images, of which 24 are shown; that of the detector has four sizes too."""
-    found = look_at(ROOT / f'docs/_static/reports/{name}.html', tmp_path / 'copy', width, _NAMES + 'return found;')
-    assert not found['problems'] and not found['requests'] and not found['wide'] and not found['scrolls']
-    assert len(found['images']) == 1 + 2 * 24 and min(found['images']) > 0
-    assert (len(found['classes']), len(found['listed'])) == (classes, 80)
 
 
 def test_what_can_be_clicked(tmp_path):

@@ -125,7 +125,8 @@ def test_ctrl_c_while_training_images_are_tested_costs_only_their_metrics(tmp_pa
 
 
 def test_only_files_of_an_earlier_report_are_replaced(tmp_path):
-    report(tmp_path, SAMPLES), report(tmp_path, SAMPLES)
+    for _ in range(2):
+        report(tmp_path, SAMPLES)
     (tmp_path / 'confusion.csv').write_text('mine')
     with pytest.raises(OutputError, match='confusion.csv.*--overwrite'):
         report(tmp_path, SAMPLES)

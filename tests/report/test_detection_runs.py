@@ -171,6 +171,7 @@ def test_marks_name_the_mistake_and_masks_are_decoded_one_by_one(tmp_path, monke
     def draw(picture, boxes, labels, names, colours, masks=None, scores=None, marks=None):
         said.append(([names[label] for label in labels], marks))
         drawn.append(masks)
+        assert [*map(tuple, colours[:3])] == class_colours(('cat', 'dog', 'newt'))
 
     monkeypatch.setattr('xcit_dense.report.matching.draw_objects', draw)
     done = run(tmp_path, truth=[[*TRUTH[1], (0, 5, 5, 12, 12, 'crowd')]],

@@ -18,15 +18,9 @@ class Samples(list):
 
 
 def runner_of(framework, samples, metrics=(), model=None, cfg=None, **dataset):
-    """Return a runner with such samples; ``said`` has what it logs.
+    """Return a runner whose model returned such samples; ``said`` has what it logs, ``cfg`` is more of its config.
 
-    Args:
-        framework: The scope of the model.
-        samples: What the model returned of each image of the data set.
-        metrics: The metrics of the test.
-        model: The model.
-        cfg: More of the config.
-        **dataset: Attributes of the data set, such as ``metainfo``.
+    The rest are attributes of the data set, such as ``metainfo``.
     """
     said, meta = [], dataset.get('metainfo')
     evaluator = Evaluator([*metrics])

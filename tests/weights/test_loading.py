@@ -1,5 +1,4 @@
 """Load weights into a model: all of them, or an error that shows what does not fit."""
-import argparse
 import sys
 from functools import partial
 
@@ -12,7 +11,7 @@ from safetensors.torch import save_file
 
 from helpers.models import TINY, assert_equal, build, dense_state, official_state, prefixed, randomise, save
 from helpers.paths import ROOT, TINY_CONFIG
-from helpers.weight_files import classifier, dino, logged, rejects, values
+from helpers.weight_files import classifier, dino, rejects, values
 from xcit_dense import XCiT
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import CheckpointError
@@ -35,13 +34,12 @@ def test_a_file_of_another_arch_is_said_with_what_takes_it(tmp_path):
 
 
 @pytest.mark.parametrize('patch_size, said', ((8, '128 of 130 tensors'), (16, '134 of 145 tensors')))
-def test_official_classifier_fills_all_but_the_pyramid(tmp_path, patch_size, said):
+def test_official_classifier_fills_all_but_the_pyramid(tmp_path, patch_size, said, capsys):
     model, state = build(patch_size), official_state(patch_size)
     fresh = values(model)
-    with logged() as log:
-        load_backbone(model, save(tmp_path / 'in1k.pth', {'model': state}))
+    load_backbone(model, save(tmp_path / 'in1k.pth', {'model': state}))
     assert_equal(values(model), {n: fresh[n] if n.startswith('fpn') else state[n] for n in fresh})
-    line = log[-1]
+    line = capsys.readouterr().out
     assert said in line and 'start fresh: fpn1' in line and '33 of the file are not used' in line
 
 
@@ -50,27 +48,20 @@ def test_official_classifier_fills_all_but_the_pyramid(tmp_path, patch_size, sai
     lambda s: {'state_dict': prefixed(s, 'backbone.') | {'neck.weight': torch.zeros(1)}},
     lambda s: {'state_dict': prefixed(s, 'module.')},
     lambda s: {'state_dict': prefixed(s, 'module.backbone.') | {'module.head.fc.weight': torch.zeros(1)}},
-    lambda s: {'teacher': prefixed(s, 'backbone.') | {'head.mlp.0.weight': torch.zeros(1)},
-               'student': prefixed(dense_state(), 'module.backbone.'), 'dino_loss': {'center': torch.zeros(1)},
-               'args': argparse.Namespace(arch='xcit'), 'epoch': 1},
     lambda s: {'ema_state_dict': {'steps': torch.tensor(3), **prefixed(s, 'module.')}},
     lambda s: {'n_averaged': torch.tensor(3), **prefixed(s, 'module.')},
     lambda s: prefixed(s, 'encoder.') | {'fc.weight': torch.zeros(1)},
-    lambda s: {'state_dict': prefixed(s, 'backbone.'),
-               'ema_state_dict': prefixed(dense_state(), 'module.backbone.')},
-    lambda s: {'model': s, 'model_ema': dense_state(), 'optimizer': {'state': {}, 'param_groups': []}},
-    lambda s: prefixed(s, 'teacher.backbone.') | prefixed(dense_state(), 'student.backbone.'),
     *(lambda s, other=other: prefixed(dense_state(), other) | prefixed(s, 'backbone.')
       for other in ('', 'ema.backbone.', 'a.')),
-), ids=('bare', 'detector', 'module', 'module backbone', 'dino', 'ema alone', 'swa', 'encoder', 'averaged', 'deit',
-        'halves', 'next to a bare one', 'next to an average', 'next to another'))
-def test_wrapped_files_fill_everything(tmp_path, wrap):
+), ids=('bare', 'detector', 'module', 'module backbone', 'ema alone', 'swa', 'encoder', 'next to a bare one',
+        'next to an average', 'next to another'))
+def test_wrapped_files_fill_everything(tmp_path, wrap, capsys):
     """And models of fewer levels and blocks take their part."""
     state, model = dense_state(), build()
-    with logged() as log:
-        load_backbone(model, save(tmp_path / 'dense.pth', wrap(state)))
+    load_backbone(model, save(tmp_path / 'dense.pth', wrap(state)))
     assert_equal(values(model), state)
-    assert '145 of 145 tensors' in log[-1] and 'fresh' not in log[-1]
+    said = capsys.readouterr().out
+    assert '145 of 145 tensors' in said and 'fresh' not in said
     fewer = build(out_indices=(0, 1), out_strides=(8, 16))
     load_backbone(fewer, tmp_path / 'dense.pth')
     assert_equal(values(fewer), {n: state[n] for n in fewer.state_dict()})
@@ -189,7 +180,7 @@ def whole_model(scope):
 
 
 @pytest.mark.parametrize('scope', OLD_NAMES)
-def test_whole_models_of_old_frameworks_load_by_name(tmp_path, scope):
+def test_whole_models_of_old_frameworks_load_by_name(tmp_path, scope, capsys):
     model = whole_model(scope)
     state = values(randomise(whole_model(scope)))
     assert set(OLD_NAMES[scope]) <= set(state)
@@ -197,10 +188,9 @@ def test_whole_models_of_old_frameworks_load_by_name(tmp_path, scope):
         'meta': {'CLASSES': ('cat', 'dog'), 'PALETTE': [[0, 0, 0], [1, 1, 1]], 'config': 'raise SystemExit\n'},
         'state_dict': prefixed(state, 'module.'), 'optimizer': {'state': {}, 'param_groups': []}})
     checkpoint = read_checkpoint(path)
-    with logged() as log:
-        load_model(model, checkpoint, path)
+    load_model(model, checkpoint, path)
     assert_equal(values(model), state)
-    assert f'{len(state)} of {len(state)} tensors' in log[-1]
+    assert f'{len(state)} of {len(state)} tensors' in capsys.readouterr().out
     assert classes_of_checkpoint(checkpoint, path) == ('cat', 'dog')
 
 
@@ -276,8 +266,6 @@ BACKBONE, CLASSIFIER, DINO = (build, load_backbone, None), (classifier, load_cla
     ((BACKBONE, *DINO), put('blocks.0.mlp.fc1.bias', 48), ('1 of another shape', '(48,)', '(128,)')),
     ((BACKBONE, ), put('blocks.4.gamma1', 32), ('5 blocks', )),
     ((BACKBONE, ), put('fpn2.0.weight', 32, 32, 2, 2), ('missing', 'fpn1.0.weight')),
-    (DINO, lambda s: s['blocks.0.gamma1'].fill_(torch.nan), ('blocks.0.gamma1: NaN', )),
-    (DINO, lambda s: s.update({'blocks.0.gamma1': torch.zeros(32).to_sparse()}), ('not dense', 'blocks.0.gamma1')),
     ((CLASSIFIER, ), remove('cls_token'), ('1 missing', 'cls_token')),
     ((CLASSIFIER, ), remove('head.weight'), ('1 missing', 'head.weight')),
     ((CLASSIFIER, ), put('head.weight', 10, 31), ('head.weight (10, 31)', '(10, 32)')),
