@@ -33,19 +33,19 @@ class Check:
         """Return ``tiny`` for tiny runs, otherwise ``full``."""
         return tiny if self.tiny else full
 
-    def record(self, text: str, rows=(), **facts):
-        """Write what was found so far: a sentence, a table of dicts by column, and facts for the plots.
+    def record(self, text: str, rows=()):
+        """Write what was found so far: a sentence, and a table of dicts by column.
 
-        The page has it even if the check is stopped after it.
+        The results have it even if the check is stopped after it.
         """
-        found = dict(text=text, rows=list(rows), facts=facts, machine=describe_machine())
+        found = dict(text=text, rows=list(rows), machine=describe_machine())
         with atomic_write(self.file) as part:
             part.write_text(json.dumps(found))
 
-    def judge(self, wrong, text: str, rows=(), **facts):
+    def judge(self, wrong, text: str, rows=()):
         """Record the outcome, ``text`` if there are no sentences about what is wrong; else fail with them."""
         text = '; '.join(wrong) or text
-        self.record(text, rows, **facts)
+        self.record(text, rows)
         if wrong:
             pytest.fail(text, pytrace=False)
 
