@@ -283,10 +283,10 @@ def test_a_checkpoint_cannot_set_anything_but_numbers(boxes):
 def test_a_fitted_config_learns_what_the_recipe_does_not(tmp_path):
     """Box AP of 0.000 was measured of the recipe, also in 18 epochs, and 0.39 to 0.51 of fitted configs in 5 to 7."""
     data = make_nuclei(tmp_path / 'data', 48, 12)
-    run_process('train.py', SMALL_CONFIG, '--data-root', data, '--work-dir', tmp_path / 'run', '--workers', 0,
-                '--seed', 0, '--cfg-options', 'train_cfg.max_epochs=4', 'train_cfg.val_interval=4',
-                'param_scheduler.0.end=12', 'param_scheduler.1.end=4', env=dict(OMP_NUM_THREADS=1))
+    run_process('train.py', SMALL_CONFIG, '--data-root', data, '--work-dir', tmp_path / 'run', '--cfg-options',
+                'train_cfg.max_epochs=5', 'train_cfg.val_interval=5', 'param_scheduler.0.end=12',
+                'param_scheduler.1.end=5', 'train_dataloader.num_workers=0', 'val_dataloader.num_workers=0',
+                'train_dataloader.persistent_workers=False', 'val_dataloader.persistent_workers=False',
+                'randomness.seed=0', env=dict(OMP_NUM_THREADS=1))
     path, = (tmp_path / 'run').rglob('scalars.json')
-    found = json.loads(path.read_text().splitlines()[-1])['coco/bbox_mAP']
-    print(found)
-    assert found > 0.2
+    assert json.loads(path.read_text().splitlines()[-1])['coco/bbox_mAP'] > 0.25
