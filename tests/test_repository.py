@@ -97,6 +97,17 @@ def test_make_targets_are_described_and_those_that_are_named_exist():
     assert {'test', 'setup', 'lint'} <= named <= make_targets()
 
 
+def test_workflows_are_complete():
+    for workflow in WORKFLOWS.values():
+        assert workflow[True] and workflow['permissions'] == {'contents': 'read'}  # YAML reads the key `on` as True
+        for job in workflow['jobs'].values():
+            assert 0 < job['timeout-minutes'] < 360
+            assert all(('uses' in step) != ('run' in step) for step in job['steps'])
+            setup = job['steps'][1]['with']
+            assert isinstance(setup['python-version'], str)  # 3.10 as a number would be 3.1
+            assert all((ROOT / path).is_file() for path in setup['cache-dependency-path'].split())
+
+
 def test_every_test_extra_and_the_ruff_of_the_hook_are_pinned(setup):
     wanted = {Requirement(line).name for line in setup()['passed']['extras_require']['test']}
     assert wanted <= {requirement.name for requirement in pins(ROOT / 'requirements.txt')}

@@ -24,6 +24,18 @@ ARCH = get_arch(dict(TINY, depth=4, patch_size=16))
 on_a_cpu = pytest.mark.skipif(get_device() != 'cpu', reason='there is a GPU')
 
 
+@pytest.mark.parametrize('most', (0, 1, 2, 3, 7, 8, 63, 100))
+def test_largest_batch(most):
+    tried = []
+
+    def fits(batch):
+        tried.append(batch)
+        return batch <= most
+
+    assert detector.largest(fits, 2, 64) == min(most, 64)
+    assert len(tried) < 14 and max(tried) <= 64
+
+
 @pytest.mark.parametrize('name, size, training, classes', (
     ('small_12_p8', (200, 333), True, 1000), ('nano_12_p16', (65, 96), False, None)))
 def test_multiply_adds_of_the_released_form_are_pytorchs_count(name, size, training, classes):

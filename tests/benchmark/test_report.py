@@ -1,4 +1,7 @@
-"""The tables of a benchmark: known numbers in, each with its unit out."""
+"""The tables and pictures of a benchmark: known numbers in, each with its unit out."""
+import pytest
+from matplotlib.figure import Figure
+
 from benchmarks import report
 
 GIB = 2**30
@@ -67,3 +70,27 @@ def test_growth_in_its_units():
         ('1,024', '512x512', '1'), ('4,096', '1024x1024', '16'), ('16,384', '2048x2048', '256')]
     assert points[0]['seconds'].startswith('1.02 (') and points[1]['seconds'] == 'out of memory'
     assert exponents[0] == {'model': 'ours', 'exponent of time': '1.00', 'exponent of memory': '2.00'}
+    apart = growth()
+    apart[1]['dtype'], apart[2]['mode'] = 'bfloat16', 'training'
+    assert {key[1:]: len(cells) for key, cells in report.growths(result_of(growth=apart)).items()} == {
+        ('inference', 'float32'): 1, ('inference', 'bfloat16'): 1, ('training', 'float32'): 1}
+
+
+def test_the_picture_has_seconds_gib_and_pixels(monkeypatch, tmp_path):
+    drawn = []
+    monkeypatch.setattr(Figure, 'savefig', lambda figure, *_, **__: drawn.append(figure))
+    path, = report.plot(result_of(growth=growth()), tmp_path)
+    assert path == tmp_path / 'growth_nano_12_p16_inference_float32.png'
+    for axes, unit, values, power in zip(drawn[0].axes, ('s', 'GiB'), ([1.024, 4.096, 16.384], [1, 16, 256]),
+                                         ('1.00', '2.00'), strict=True):
+        assert axes.get_ylabel().endswith(f' ({unit})') and axes.get_xlabel() == 'tokens of 16 x 16 pixels'
+        line = axes.lines[0]
+        assert list(line.get_xdata()) == [1024, 4096, 16384] and list(line.get_ydata()) == pytest.approx(values)
+        assert line.get_label() == f'ours: tokens^{power}'
+        assert (axes.get_xscale(), axes.get_yscale()) == ('log', 'log')
+        slopes = {line.get_label(): list(line.get_ydata()) for line in axes.lines[-2:]}
+        assert slopes == {'linear': pytest.approx([values[0] * 4**i for i in range(3)]),
+                          'quadratic': pytest.approx([values[0] * 16**i for i in range(3)])}
+        top, = axes.child_axes
+        side, tokens = top._functions
+        assert side(1024) == pytest.approx(512) and tokens(512) == pytest.approx(1024)

@@ -2,6 +2,7 @@
 import re
 from fnmatch import fnmatch
 
+import pytest
 from docs.documented import check_names, help_of, parse, program_of, read_command
 from docs.pages import PAGES, command_of, inline_code
 from torch.distributed.run import get_args_parser
@@ -116,3 +117,18 @@ def check_file(code):
     pattern = re.sub(r'\b(NAME|TOOL|HEAD|SIZE|DATA)\b|(?<=_)(SIZE|DATA)|HEAD(?=_)', '*', code.rstrip('/'))
     places = [ROOT / place for place in ('', 'xcit_dense', 'tests', 'configs', 'docs')]
     assert any(list(place.glob(pattern)) for place in places), f'there is no {code}'
+
+
+@pytest.mark.parametrize('wanted, function, args', (
+    ('there is no config', check_command, ['python -m xcit_dense train maskrcnn_xcit_s99_p16_coco']),
+    ('no test runs', read_command, [['unzip', 'data.zip']]),
+    ('there is no demos', check_command, ['make demos']),
+    ('there is no nothing', check_command, ['pip install .[nothing]']),
+    ('there is no tool', check_command, ['python -m xcit_dense trian']),
+    ('has no option --data-roots', check_options, ['--data-roots DIR']),
+    ('has no option --epochs', check_options, ['predict --epochs 3']),
+    ('there is no config', check_config, ['maskrcnn_xcit_{s12,s99}_p16_coco'])))
+def test_wrong_names_are_found(wanted, function, args):
+    """The tests above see what they are for."""
+    with pytest.raises(AssertionError, match=wanted):
+        function(*args)

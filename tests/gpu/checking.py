@@ -33,19 +33,19 @@ class Check:
         """Return ``tiny`` for tiny runs, otherwise ``full``."""
         return tiny if self.tiny else full
 
-    def record(self, text: str, rows=()):
-        """Write what was found so far: a sentence, and a table of dicts by column.
+    def record(self, text: str, rows=(), **facts):
+        """Write what was found so far: a sentence, a table of dicts by column, and facts for the plots.
 
-        The results have it even if the check is stopped after it.
+        The page has it even if the check is stopped after it.
         """
-        found = dict(text=text, rows=list(rows), machine=describe_machine())
+        found = dict(text=text, rows=list(rows), facts=facts, machine=describe_machine())
         with atomic_write(self.file) as part:
             part.write_text(json.dumps(found))
 
-    def judge(self, wrong, text: str, rows=()):
+    def judge(self, wrong, text: str, rows=(), **facts):
         """Record the outcome, ``text`` if there are no sentences about what is wrong; else fail with them."""
         text = '; '.join(wrong) or text
-        self.record(text, rows)
+        self.record(text, rows, **facts)
         if wrong:
             pytest.fail(text, pytrace=False)
 

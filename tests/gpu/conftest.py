@@ -1,4 +1,4 @@
-"""Checks of a GPU: each in a process of its own; what it finds is kept at once."""
+"""Checks of a GPU: each in a process of its own; what it finds is kept at once, and a page is written from it."""
 import argparse
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gpu.checking import Check
-from gpu.results import NOT_RUN, Results
+from gpu.page import NOT_RUN, Results
 from gpu.tools import end_all
 
 #: The modules of checks, each a stage, in the order in which they run.
@@ -21,7 +21,8 @@ STAGES = 'right', 'steps', 'trains', 'fast', 'kernels', 'compiled'
 def pytest_addoption(parser):
     group = parser.getgroup('gpu', 'checks of a GPU, with -m gpu tests/gpu')
     group.addoption('--gpu-out', type=Path, default=Path('work_dirs/gpu'), metavar='DIR', help='folder for '
-                    'gpu_report.json, which keeps the results of all runs with this folder (default: work_dirs/gpu)')
+                    'gpu_report.json, which keeps the results of all runs with this folder, gpu_report.md and the '
+                    'plots (default: work_dirs/gpu)')
     group.addoption('--gpu-data', type=Path, metavar='DIR', help='folder with coco and ade20k, samples of both data '
                     'sets in their layouts, for the full configs (default: generated images)')
     group.addoption('--gpu-device', choices=('cuda', 'cpu'), default='cuda', help='cpu: see that the checks run, '
@@ -55,7 +56,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish(session):
-    """Note every check as not run, so that the results of a run that is cut off name it."""
+    """Note every check as not run, so that the page of a run that is cut off names it."""
     option, checks = session.config.option, [item for item in session.items if item.get_closest_marker('gpu')]
     if not checks or option.collectonly or getattr(option, 'gpu_file', True) or not _has_device(option):
         return
@@ -109,7 +110,7 @@ def _run(item, minutes, is_own):
     """Run a check in its process for some minutes, its own limit or what is left for all; return what it recorded."""
     option, start, over = item.config.option, time.monotonic(), None
     if minutes <= 0:
-        return dict(outcome=NOT_RUN, text=f'the {option.minutes:g} minutes were over', rows=[], seconds=0)
+        return dict(outcome=NOT_RUN, text=f'the {option.minutes:g} minutes were over', rows=[], facts={}, seconds=0)
     out = option.gpu_out.resolve()
     file, log = out / f'check_{os.getpid()}.json', out / 'logs' / f'{"_".join(_place(item))}.txt'
     log.parent.mkdir(exist_ok=True)
@@ -133,7 +134,7 @@ def _run(item, minutes, is_own):
             over = f'stopped after {60 * minutes:.0f} s'
         finally:
             end_all(process)
-    found = dict(text='', rows=[]) | (json.loads(file.read_text()) if file.exists() else {})
+    found = dict(text='', rows=[], facts={}) | (json.loads(file.read_text()) if file.exists() else {})
     file.unlink(missing_ok=True)
     if over or 'outcome' not in found:
         reason = over or f'its process died (exit code {process.returncode}), see {log}'
@@ -163,4 +164,5 @@ def pytest_runtest_makereport(item, call):
 
 def pytest_terminal_summary(terminalreporter, config):
     if config.gpu_results:
-        terminalreporter.write_line(f'wrote {config.gpu_results.file}')
+        for file in config.gpu_results.write_page(with_plots=True):
+            terminalreporter.write_line(f'wrote {file}')

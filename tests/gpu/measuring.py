@@ -62,12 +62,18 @@ def compare(check, archs, rivals, sizes, compiled: bool = False):
         cells.append(measure_cell(arch, image, batch=batch, mode=mode, names=['ours', 'authors', *beside], dtype=DTYPE,
                                   compiled=compiled, rates=known, runs=check.choose(8, 1), warmup=check.choose(3, 0)))
         check.record(f'{counted(len(cells), "cells")}; {describe(known)}', [
-            {'cell': _label(cell), 'images/s': cell['batch'] / row.get('seconds', math.inf), **row}
-            for cell in cells for row in cell['rows']])
+            {'cell': _label(cell), 'images/s': f'{cell["batch"] / row.get("seconds", math.inf):.1f}', **figures(row)}
+            for cell in cells for row in cell['rows']], cells=cells)
         free_memory()
     if not check.tiny:
         missed = [f'{_label(cell)}: {words}' for cell in cells for words, reached in goals_of(cell) if not reached]
         assert not missed, f'missed: {"; ".join(missed)}'
+
+
+def figures(row) -> dict:
+    """Return a row of a benchmark for the page."""
+    return {name.replace('_', ' '): f'{value:.3g}' if isinstance(value, float) else str(value)
+            for name, value in row.items()}
 
 
 def _label(cell):

@@ -6,9 +6,10 @@ from importlib import import_module
 import pytest
 import torch
 
-from gpu import measuring, test_kernels, test_right, test_steps, test_trains
+from gpu import measuring, plots, test_kernels, test_right, test_steps, test_trains
 from gpu.checking import Check, beside, within, worst
 from gpu.conftest import STAGES
+from gpu.page import Results
 from gpu.tools import Tools
 from helpers.tools import run_tool
 from xcit_dense import XCiT
@@ -52,13 +53,19 @@ def every_check():
 
 @pytest.mark.slow
 @pytest.mark.parametrize('stage, check, case', [*every_check()])
-def test_each_check_runs_tiny_on_a_cpu(stage, check, case, tiny, in_this_process):
+def test_each_check_runs_tiny_on_a_cpu(stage, check, case, tiny, in_this_process, tmp_path):
     try:
         check(tiny, **case)
     except pytest.skip.Exception as reason:
         pytest.fail(f'it is skipped: {reason}')
     found = json.loads(tiny.file.read_text())
     assert found['text'] and found['rows']
+    results = Results(tmp_path, 'cpu', True, [], 5)
+    results.expect(stage, 'it', *(thing.__doc__.partition('\n')[0] for thing in (
+        import_module(f'gpu.test_{stage}'), check)))
+    results.add(stage, 'it', dict(found, outcome='passed'))
+    plotted = [file.name for file in results.write_page(with_plots=True)[2:]]
+    assert plotted == ['gpu_throughput.png'] * ('cells' in found['facts'])
 
 
 @pytest.mark.parametrize('family', test_trains._FAMILIES)
@@ -125,7 +132,7 @@ def test_a_broken_model_fails(name, tiny, monkeypatch):
     monkeypatch.setattr(*fault())
     with pytest.raises(pytest.fail.Exception, match=words):
         check(tiny)
-    assert json.loads(tiny.file.read_text())['rows']
+    assert json.loads(tiny.file.read_text())['rows']  # for the page
     KEPT.clear()
 
 
@@ -163,6 +170,15 @@ COMPILED = [dict(name='ours, compiled', seconds=0.1), dict(name='authors, compil
 def test_goals_are_for_their_own_cells(rows, cell, missed):
     found = [words for words, reached in measuring.goals_of({**CELL, **cell, 'rows': rows}) if not reached]
     assert len(found) == len(missed) and all(words in text for words, text in zip(missed, found, strict=True))
+
+
+def test_plots(tmp_path):
+    cells = [dict(CELL, rows=[*ROWS, *COMPILED, dict(name='timm', failed='no memory')]),
+             dict(CELL, mode='inference', rows=ROWS)]
+    assert plots.plot_all(dict(fast=dict(a=dict(facts={}))), tmp_path) == []
+    files = plots.plot_all(dict(fast=dict(a=dict(facts=dict(cells=cells)), b=dict(facts={}))), tmp_path)
+    assert [file.name for file in files] == ['gpu_throughput.png', 'gpu_memory.png']
+    assert all(file.read_bytes().startswith(b'\x89PNG') for file in files)
 
 
 @pytest.mark.slow

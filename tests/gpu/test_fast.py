@@ -10,7 +10,7 @@ from benchmarks.costs import time_call
 from benchmarks.detector import MASK_RCNN, largest, make_training_step, measure_detectors
 from benchmarks.models import build_models
 from benchmarks.segmentor import UPERNET
-from gpu.measuring import DTYPE, OTHERS, SIZES, compare, free_memory
+from gpu.measuring import DTYPE, OTHERS, SIZES, compare, figures, free_memory
 from gpu.models import recipe_sizes
 
 pytestmark = pytest.mark.gpu
@@ -45,7 +45,7 @@ def _train(check, task, image):
     for names in check.choose(_GROUPS, ((_OURS, _SWIN), )):
         rows += measure_detectors(names, image=check.choose(image, (64, 96)), batch=2, dtype=DTYPE, task=task,
                                   runs=check.choose(8, 1), search=False)
-        check.record(f'{len(rows)} backbones', rows)
+        check.record(f'{len(rows)} backbones', map(figures, rows))
         free_memory()
     return {row['name']: row['images_per_second'] for row in rows}
 

@@ -10,8 +10,8 @@ from functools import partial
 import pytest
 
 from gpu.checking import Check
-from gpu.results import NOT_RUN, Results
-from gpu.tools import MARGIN, ToolError, Tools
+from gpu.page import NOT_RUN, Results
+from gpu.tools import MARGIN, ToolError, Tools, complaint
 from helpers.paths import ROOT
 from helpers.tools import environment
 
@@ -93,10 +93,12 @@ def test_every_end_is_a_result_and_the_next_check_runs(run, tmp_path):
     assert found['hangs']['text'].startswith('stopped after ')
     assert all(found[name]['rows'] == [dict(what='a')] for name in ('fails', 'raises', 'dies', 'hangs'))
     with pytest.raises(ProcessLookupError):  # what a stopped check started has ended too
-        for _ in range(200):
+        for _ in range(200):  # the system may take a moment
             os.kill(int(found['hangs']['text'].split()[-1]), 0)
             time.sleep(0.05)
-    assert found['fails']['title_of_stage'] == 'Ends of every kind' and found['fails']['title'] == 'It fails'
+    page = (tmp_path / 'gpu_report.md').read_text()
+    assert '## Ends of every kind' in page and '### `fails`: It fails\n\nFailed: beyond its limit' in page
+    assert '**Tiny models' in page and 'Not possible: no such device' in page and 'torch 2' in page
 
     # another run keeps what it has no time for
     code, said, again = run(*cpu, '-k', 'passes or fails', '--minutes', '1e-9')
@@ -113,20 +115,31 @@ def test_without_a_gpu_they_are_skipped(run, monkeypatch):
     assert {result['outcome'] for result in found.get('right', {}).values()} <= {'not run'}
 
 
-def test_what_has_not_been_run_replaces_no_earlier_result(tmp_path):
+def test_the_page_says_how_each_check_ended(tmp_path):
+    """What has not been run replaces no earlier result."""
     results = Results(tmp_path, 'cpu', True, ['-m', 'gpu'], 1e-9)
-    over = dict(outcome=NOT_RUN, text='the time was over', rows=[], seconds=0)
+    over = dict(outcome=NOT_RUN, text='the time was over', rows=[], facts={}, seconds=0)
     for name in 'ab':
         results.expect('right', name, 'Ends', f'It is {name}')
     results.add('right', 'a', dict(over, outcome='passed', text='x', rows=[dict(what=1, limit=2), dict(what=3)]))
     for name in 'ab':
         results.add('right', name, over)
-    found = Results(tmp_path, 'cpu', True, [], 5).found['right']
-    assert [found[name]['text'] for name in 'ab'] == ['x', 'the time was over']
+    page = (tmp_path / 'gpu_report.md').read_text()
+    assert '### `a`: It is a\n\nPassed: x' in page and '### `b`: It is b\n\nNot run: the time was over' in page
+    again = Results(tmp_path, 'cpu', True, [], 5)
+    assert again.found == results.found and len(again.write_page(with_plots=True)) == 2
     for args, words in ((('cuda', True, [], 5), r'results of another kind \(--gpu-device cpu --tiny\)'),
                         (('cpu', False, [], 5), 'another kind'), (('cpu', True, [], 0), 'must be above 0')):
         with pytest.raises(pytest.UsageError, match=words):
             Results(tmp_path, *args)
+
+
+def test_the_last_error_of_a_tool_is_told():
+    assert complaint('start\nerror: no GPU\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n'
+                     '====\n') == 'error: no GPU'
+    assert complaint('Traceback\n  File "x"\nRuntimeError: a\ntorch.OutOfMemoryError: b\nbye\n') == (
+        'torch.OutOfMemoryError: b')
+    assert complaint('one\nKilled\n\n') == 'Killed' and complaint('') == ''
 
 
 @pytest.mark.integration

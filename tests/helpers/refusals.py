@@ -34,13 +34,10 @@ def look_with_xcit(path):
 
 
 def _check(cfg):
-    from torch.nn import functional
-
     from xcit_dense.config import check
     found = []
     check.tell = lambda lines, action: found.extend(lines)
     check.check_model = _check_model
-    functional.batch_norm = lambda x, *_, **__: x  # the real one takes a quarter of the time to compute only shapes
     check.check_config(cfg)
     return [str(line) for line in found if not isinstance(line, check.Hint)], [
         str(line) for line in found if isinstance(line, check.Hint)]
