@@ -1,11 +1,6 @@
 """The package among the frameworks: what it imports, where it is found, how it is installed."""
-import shutil
-import subprocess
-import sys
-
 import pytest
 
-from helpers.paths import ROOT
 from helpers.tools import python, run_tool
 
 
@@ -34,26 +29,6 @@ sum(level.sum() for level in model(torch.randn(2, 3, 64, 96))).backward()
 print(type(model).__module__, all(p.grad is not None for p in model.parameters()))
 ''')
     assert out.strip().endswith('xcit_dense.models.backbone True')
-
-
-@pytest.mark.skipif(not shutil.which('make'), reason='there is no make')
-def test_asking_make_what_it_would_do_changes_nothing(tmp_path):
-    for name in ('Makefile', 'requirements.txt', 'requirements-onedl.txt', 'setup.py'):
-        shutil.copy(ROOT / name, tmp_path)
-    for folder in ('tests', '.venv', '.venv-onedl'):
-        (tmp_path / folder).mkdir()  # damaged: no Python in it
-    before = sorted(tmp_path.rglob('*'))
-
-    def make(*args):
-        return subprocess.run(['make', '-n', *args, f'PYTHON={sys.executable}'], cwd=tmp_path, text=True,
-                              capture_output=True)
-
-    done = make('test', 'test-onedl')
-    assert done.returncode == 0, done.stderr
-    assert 'requirements-onedl.txt' in done.stdout
-    done = make('test', 'TESTS=tests tests/modls::test_a')
-    assert done.returncode == 2 and 'there is no tests/modls::test_a' in done.stderr
-    assert sorted(tmp_path.rglob('*')) == before
 
 
 @pytest.mark.slow

@@ -114,15 +114,3 @@ def test_every_test_extra_and_the_ruff_of_the_hook_are_pinned(setup):
     hook, = yaml.safe_load((ROOT / '.pre-commit-config.yaml').read_text())['repos'][0]['hooks']
     ruff, = (requirement for requirement in pins(ROOT / 'requirements.txt') if requirement.name == 'ruff')
     assert hook['additional_dependencies'] == [str(ruff)] and hook['entry'].startswith('ruff check')
-
-
-def test_issue_forms_are_valid_and_ask_for_the_versions():
-    forms = {path.stem: yaml.safe_load(path.read_text()) for path in (GITHUB / 'ISSUE_TEMPLATE').glob('[!c]*.yml')}
-    for form in forms.values():
-        assert form['name'] and form['description'] and all(
-            item['attributes']['label'] for item in form['body'] if item['type'] != 'markdown')
-    commands = next(item for item in forms['bug']['body'] if item.get('id') == 'environment')['attributes']['value']
-    pattern = re.search(r"grep -iE '([^']+)'", commands)[1]
-    for name in ('torch', 'torchvision', 'mmengine', 'mmcv-lite', 'mmdet', 'mmsegmentation', 'numpy', 'onnxruntime',
-                 'opencv-python-headless', 'openvino', 'xcit_dense', 'xcit-dense', 'onedl-mmcv'):
-        assert re.search(pattern, f'{name} ', re.I), name

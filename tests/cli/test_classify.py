@@ -6,24 +6,9 @@ import sys
 import cv2
 import numpy as np
 import pytest
-import torch
 
 from helpers.tools import environment, run_tool
-from xcit_dense import XCiTClassifier
 from xcit_dense.predict import classifying
-
-NAMES = ('cat', 'dog', 'a newt', 'a name of a class that is longer than most')
-
-
-@pytest.fixture(scope='module')
-def weights(tmp_path_factory):
-    """A classifier that takes every image for a dog, and less for a cat."""
-    path = tmp_path_factory.mktemp('weights') / 'own.pth'
-    state = XCiTClassifier('nano_12_p16', num_classes=4, norm_cfg=dict(type='BN')).state_dict()
-    state['head.weight'].zero_()
-    state['head.bias'].copy_(torch.tensor([0.2, 0.7, 0.06, 0.04]).log())
-    torch.save(dict(meta=dict(dataset_meta=dict(classes=NAMES)), state_dict=state), path)
-    return path
 
 
 @pytest.fixture
@@ -42,8 +27,8 @@ def classify(*args, cwd, code=0):
     return done.stdout, json.loads((cwd / 'classified.json').read_text())
 
 
-def test_an_image_has_a_block(weights, images, tmp_path):
-    output, found = classify(weights, images / 'a.png', '--top', 3, cwd=tmp_path)
+def test_an_image_has_a_block(classifier, images, tmp_path):
+    output, found = classify(classifier, images / 'a.png', '--top', 3, cwd=tmp_path)
     assert 'a.png\n   70.0%  dog\n   20.0%  cat\n    6.0%  a newt\n' in output
     assert '4 classes (names: the checkpoint); crops of 32 x 32' in output and 'image/s' not in output
     assert (found['size'], found['crop_ratio'], found['names_from']) == (32, 1, 'the checkpoint')
@@ -53,28 +38,28 @@ def test_an_image_has_a_block(weights, images, tmp_path):
     assert image['top'][0] == dict(index=1, name='dog', probability=pytest.approx(0.7))
 
 
-def test_a_folder_has_a_line_for_each(weights, images, tmp_path):
+def test_a_folder_has_a_line_for_each(classifier, images, tmp_path):
     """A long path and a hostile name stay in their column."""
-    output, found = classify(weights, images, cwd=tmp_path)
+    output, found = classify(classifier, images, cwd=tmp_path)
     lines = [line for line in output.splitlines() if '70.0%' in line]
     assert lines == [f'{name:<10}   70.0%  dog  (20% cat)' for name in ('a.png', 'b.jpg', 'deep/c.png')]
     assert [len(image['top']) for image in found['images']] == [4] * 3 and found['unreadable'] == []
     (images / 'a.png').rename(images / f'{"long" * 20}.png')
     (images / 'b.jpg').rename(images / 'b\x1b[31m.jpg')
-    output, _ = classify(weights, images, cwd=tmp_path)
+    output, _ = classify(classifier, images, cwd=tmp_path)
     assert '\x1b' not in output
     assert len({line.index('70.0%') for line in output.splitlines() if '70.0%' in line}) == 1
 
 
-def test_images_that_cannot_be_read_end_nothing(weights, images, tmp_path):
+def test_images_that_cannot_be_read_end_nothing(classifier, images, tmp_path):
     (images / 'a.png').write_bytes(b'no image')
-    output, found = classify(weights, images, cwd=tmp_path, code=1)
+    output, found = classify(classifier, images, cwd=tmp_path, code=1)
     assert '1 of 3 images could not' in output and str(images / 'a.png') in output and '2 images in' in output
     assert len(found['images']) == 2 and found['unreadable'][0]['path'] == str(images / 'a.png')
     assert 'not an image' in found['unreadable'][0]['reason']
 
 
-def test_what_was_done_before_ctrl_c_is_written(weights, images, tmp_path, monkeypatch):
+def test_what_was_done_before_ctrl_c_is_written(classifier, images, tmp_path, monkeypatch):
     reads = []
 
     def read_picture(path, inner=classifying.read_picture):
@@ -84,17 +69,17 @@ def test_what_was_done_before_ctrl_c_is_written(weights, images, tmp_path, monke
         return inner(path)
 
     monkeypatch.setattr(classifying, 'read_picture', read_picture)
-    output, found = classify(weights, images, cwd=tmp_path, code=130)
+    output, found = classify(classifier, images, cwd=tmp_path, code=130)
     assert 'stopped' in output and [image['path'] for image in found['images']] == list(map(str, reads[:2]))
 
 
 @pytest.mark.integration
-def test_without_mmpretrain(weights, images, tmp_path):
+def test_without_mmpretrain(classifier, images, tmp_path):
     """Both tools that need no config, in processes that cannot import it."""
     (tmp_path / 'mmpretrain.py').write_text('raise ImportError("not there")')
     for tool, args, words in (('classify', ('--size', '32'), 'deep/c.png   70.0%  dog'),
                               ('attention', ('--size', '32', '--out', 'maps'), 'maps: 3 pictures')):
-        done = subprocess.run([sys.executable, '-m', 'xcit_dense', tool, weights, images, *args],
+        done = subprocess.run([sys.executable, '-m', 'xcit_dense', tool, classifier, images, *args],
                               cwd=tmp_path, text=True, capture_output=True,
                               env=environment(PYTHONPATH=f'{tmp_path}:{environment()["PYTHONPATH"]}'))
         assert done.returncode == 0 and words in done.stdout, done.stderr

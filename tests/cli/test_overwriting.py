@@ -4,16 +4,10 @@ import shutil
 import sys
 
 import pytest
-import torch
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
-from helpers.tools import run_tool
-from xcit_dense import XCiTClassifier
+from helpers.tools import files_in, run_tool
 from xcit_dense._utils.files import RECORD
-
-
-def tree(folder):
-    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob('*') if path.is_file()}
 
 
 def filled(text, **paths):
@@ -21,13 +15,6 @@ def filled(text, **paths):
     for name, path in paths.items():
         text = text.replace(name, str(path))
     return text.split()
-
-
-@pytest.fixture(scope='module')
-def classifier(tmp_path_factory):
-    path = tmp_path_factory.mktemp('weights') / 'own.pth'
-    torch.save(XCiTClassifier('nano_12_p16', num_classes=4, norm_cfg=dict(type='BN')).state_dict(), path)
-    return path
 
 
 #: By tool: its arguments, and files that it writes into OUT.
@@ -59,7 +46,7 @@ def test_files_of_others_are_not_overwritten(tool, trained, trained_segmentor, c
         (out / name).write_text('mine')
         done = run(check=False)
         assert done.returncode == 1 and name in done.message and '--overwrite' in done.message
-        assert list(tree(out).values()) == [b'mine']
+        assert list(files_in(out).values()) == [b'mine']
         (out / name).unlink()
     if tool in ('measure', 'benchmark'):
         return  # they take long
@@ -82,15 +69,15 @@ def test_pictures_of_a_test_overwrite_nothing(trained_segmentor, demo_data, tmp_
     assert done.returncode == 1 and '000000000002.jpg' in done.message
     (shown / '000000000003.jpg').write_text('mine')
     shutil.copy(demo_data / 'images/validation/000000000002.jpg', images)
-    before = tree(shown)
+    before = files_in(shown)
     done = run_tool(*arguments, check=False)
     assert done.returncode == 1 and '000000000003.jpg' in done.message and '000000000001.jpg' not in done.message
-    assert tree(shown) == before
+    assert files_in(shown) == before
     for options in ((), ('--overwrite', )):
         run_tool(*arguments[:-1], tmp_path / 'others', *options)
-        assert len(tree(tmp_path / 'others')) == 4
+        assert len(files_in(tmp_path / 'others')) == 4
     run_tool(*arguments, '--overwrite')
-    assert b'mine' not in tree(shown).values()
+    assert b'mine' not in files_in(shown).values()
 
 
 #: By output: a command that would write it over something that it reads.
@@ -119,12 +106,12 @@ def test_what_a_command_reads_is_not_even_overwritten_with_overwrite(
     monkeypatch.delitem(sys.modules, 'mine_too', raising=False)
     (tmp_path / 'link.py').symlink_to('base.py')
     shutil.copy(classifier, tmp_path)
-    before = tree(tmp_path)
+    before = files_in(tmp_path)
     tool, *arguments = filled(OVER_INPUTS[what], DETECTOR=trained[0], DATA=tmp_path / 'data', WORK=tmp_path)
     for options in ([], ['--overwrite']):
         done = run_tool(f'{tool}.py', *arguments, *options, cwd=tmp_path, check=False)
         assert done.returncode == 1 and 'this command reads' in done.message and '--overwrite' not in done.message
-        after = tree(tmp_path)
+        after = files_in(tmp_path)
         assert {name: after[name] for name in before} == before
 
 
@@ -133,9 +120,9 @@ def test_demo_data_are_made_in_no_folder_with_other_data(demo_data, tmp_path):
     coco, own, killed = (tmp_path / name for name in ('coco', 'own', 'killed'))
 
     def assert_refused(folder, *words, train=1):
-        before = tree(folder)
+        before = files_in(folder)
         done = run_tool('make_demo_data.py', folder, '--train', train, '--val', 1, check=False)
-        assert done.returncode == 1 and all(word in done.message for word in words) and tree(folder) == before
+        assert done.returncode == 1 and all(word in done.message for word in words) and files_in(folder) == before
 
     shutil.copytree(demo_data, coco)
     (coco / RECORD).unlink()  # as if it were COCO

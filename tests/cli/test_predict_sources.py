@@ -14,7 +14,6 @@ from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense._utils.files import RECORD
 from xcit_dense.predict.drawing import Drawing
-from xcit_dense.predict.files import is_video
 
 NAMES = [f'00000000000{i}.jpg' for i in (1, 2, 3)]
 
@@ -88,11 +87,11 @@ def test_videos_in_a_folder_are_told_of(predict, images, tmp_path):
     ('0', '', b'', ('record a camera', )), ('none', '', b'', ('there is no image or folder', )),
     ('FILE.txt', '', b'a.jpg\nb.jpg\n', ('2 of 2 files', 'a.jpg, b.jpg')), ('FILE.txt', '', b'\n', ('has no files', )),
     ('FILE.txt', '', b'\xff\xfe\x00', ('cannot be read', )), ('FILE.mp4', '', b'', ('cannot be read', 'FILE.mp4')),
-    ('FILE.mp4', '', b'no video' * 99, ('cannot be read', 'FILE.mp4')), ('a.mp4', '', b'', ('cannot be read', 'a.mp4')),
+    ('FILE.mkv', '', b'no video' * 99, ('cannot be read', 'FILE.mkv')), ('a.webm', '', b'', ('cannot', 'a.webm')),
     ('a.mp4', '--tile 64', b'', ('--tile is only for images', )), ('a.jpg', '--overlap 0.5', b'', ('--overlap', )),
     ('a.jpg', '--tile 0', b'', ('--tile', )), ('a.jpg', '--tile 64 --overlap 1', b'', ('--overlap', ))))
 def test_what_does_not_go_together(source, options, content, words, predict, tmp_path):
-    if source.endswith('.mp4'):
+    if source.endswith(('.mp4', '.mkv', '.webm')):
         pytest.importorskip('av')
     (tmp_path / f'FILE{Path(source).suffix}').write_bytes(content)
     done = predict(source, *options.split(), check=False)
@@ -128,12 +127,6 @@ def read_video(path):
         stream = file.streams.video[0]
         said = dict(codec=stream.codec_context.name, rate=stream.average_rate, format=stream.codec_context.pix_fmt)
     return [frame.to_ndarray(format='rgb24') for frame in frames], [frame.time for frame in frames], said
-
-
-def test_videos_are_known_by_their_names(tmp_path):
-    names = 'a.mp4', 'a.avi', 'a.mov', 'a.mkv', 'a.webm', 'a.MP4', 'a.txt', 'a', 'folder.mp4'
-    (tmp_path / 'folder.mp4').mkdir()
-    assert [is_video(tmp_path / name) for name in names] == [True] * 6 + [False] * 3
 
 
 @pytest.mark.parametrize('name, codec', (('a.MP4', 'libx264'), ('a.avi', 'mjpeg')))
@@ -175,9 +168,8 @@ def test_times_odd_sizes_and_turns(predict, frames, tmp_path):
 
 def test_a_video_of_a_segmentor(trained_segmentor, frames, tmp_path):
     path = make_video(tmp_path / 'a.mp4', frames)
-    for _ in range(2):  # its own files again
-        done = run_tool('predict.py', TINY_SEG_CONFIG, trained_segmentor[0], path, '--out', tmp_path / 'out')
-        assert '5 frames in ' in done.stdout and not (tmp_path / 'out/results.json').exists()
+    done = run_tool('predict.py', TINY_SEG_CONFIG, trained_segmentor[0], path, '--out', tmp_path / 'out')
+    assert '5 frames in ' in done.stdout and not (tmp_path / 'out/results.json').exists()
     assert len(read_video(tmp_path / 'out/a.mp4')[0]) == 5
 
 

@@ -1,8 +1,8 @@
 """`train --suggest`: a config on stdout or in a file, which train takes; nothing is trained."""
 import pytest
-from config.fit.boxes import config_for
-from config.fit.nuclei import make_nuclei
 
+from helpers.boxes import config_for
+from helpers.nuclei import make_nuclei
 from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.cli.train import main

@@ -1,9 +1,7 @@
 """Configs of DINO: their settings, the mistakes that are found in them, and what is refused."""
 import pytest
 from mmengine.config import Config
-from PIL import Image
 
-from benchmarks.short_training import cut_data
 from xcit_dense.config import check
 from xcit_dense.config.check import check_hooks, check_schedule
 from xcit_dense.config.fit.fitting import suggest
@@ -11,7 +9,6 @@ from xcit_dense.config.loading import load_config
 from xcit_dense.config.settings import Settings
 from xcit_dense.config.testing import check_labelled
 from xcit_dense.data.classes import take_classes
-from xcit_dense.data.unlabelled import UnlabelledImages
 from xcit_dense.errors import ConfigError, DataError
 
 FULL, SMALL = 'xcit_s12_p16_dino', 'xcit_n12_p16_dino_small'
@@ -72,12 +69,3 @@ def test_options_without_a_meaning_are_refused_in_one_sentence(tmp_path):
         take_classes(cfg)
     with pytest.raises(DataError, match='--data-root: there is no folder .*nowhere'):
         load_config(SMALL, data_root=tmp_path / 'nowhere')
-
-
-def test_a_measurement_takes_the_first_images(tmp_path):
-    for name in '012':
-        Image.new('RGB', (50, 40)).save(tmp_path / f'{name}.png')
-    cut_data(cfg := load_config(SMALL, data_root=tmp_path, work_dir=tmp_path), tmp_path, 2, 4)
-    options = cfg.train_dataloader.dataset
-    dataset = UnlabelledImages(**{key: options[key] for key in options if key not in ('type', 'pipeline')})
-    assert [dataset[place]['img_path'] for place in range(len(dataset))] == [f'{tmp_path}/{name}.png' for name in '01']

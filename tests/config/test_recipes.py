@@ -12,19 +12,7 @@ from mmengine.structures import PixelData
 from mmseg.structures import SegDataSample
 
 from helpers.paths import ROOT
-from helpers.recipes import (
-    CLASSIFIERS,
-    DENSE,
-    FAMILIES,
-    HEADS,
-    LOADABLE,
-    PUBLISHED,
-    RECIPES,
-    RESULTS,
-    build,
-    for_small_images,
-    path_of,
-)
+from helpers.recipes import CLASSIFIERS, DENSE, FAMILIES, HEADS, LOADABLE, RESULTS, build, for_small_images, path_of
 from helpers.refusals import stock
 from xcit_dense import arch_names, get_arch
 from xcit_dense.config.check.keys import changes, value_at
@@ -32,6 +20,10 @@ from xcit_dense.config.check.top_level import known_names
 from xcit_dense.config.loading import load_config
 from xcit_dense.weights import zoo
 
+#: The published dense models by family and arch.
+PUBLISHED = {(row['family'], row['arch'].removeprefix('xcit_')): row
+             for row in json.loads((ROOT / 'tests/golden/published.json').read_text())['dense']}
+RECIPES = list(itertools.product(FAMILIES, arch_names()))
 #: The configs of small 12 with patches of 16, as the authors trained it.
 WRITTEN = json.loads((ROOT / 'tests/golden/recipes.json').read_text())
 #: Where the width of the backbone is.

@@ -1,6 +1,4 @@
 """Settings that users change in almost every run: everything that depends on them changes too, and is logged."""
-from contextlib import suppress
-
 import pytest
 from mmengine.config import Config
 from torch.utils.data import DataLoader
@@ -72,14 +70,12 @@ def test_they_are_the_same_as_changes_by_hand():
 def test_data_of_the_frameworks_takes_an_image_size(framework):
     if not stock(framework).is_dir():
         pytest.skip(f'no configs of {framework}')
-    sizes = {}
     for path in stock(framework, '_base_/datasets').glob('*.py'):
         cfg = Config.fromfile(path, import_custom_modules=False)
         cfg.default_scope = framework
-        with suppress(ConfigError):
+        if path.stem != 'levir_256x256':  # which resizes nothing
             apply_settings(cfg, Settings(image_size=480))
-        sizes[path.stem] = not cfg.get('test_dataloader') or image_size.test_size_of(cfg) == [480]
-    assert [*sizes.values()].count(False) <= 2, sizes
+            assert not cfg.get('test_dataloader') or image_size.test_size_of(cfg) == [480], path
 
 
 def test_nothing_given_changes_nothing(said):
@@ -155,7 +151,7 @@ def test_a_test_has_a_batch_size_of_its_own():
     ({'train_dataloader.batch_size': None}, dict(batch_size=2), 'batch_sampler'),
     ({'optim_wrapper.optimizer.lr': None}, dict(lr=2.), 'no learning rate'),
     ({'optim_wrapper': dict(a=dict(optimizer=dict(type='SGD', lr=1)), b=dict(optimizer=dict(type='SGD', lr=1)))},
-     dict(lr=2.), '3 optimizers|2 optimizers'),
+     dict(lr=2.), '3 optimizers'),
     (dict.fromkeys([f'{loader}.dataset.pipeline' for loader in LOADERS], [dict(type='Mine')]), dict(image_size=64),
      'no known step in the pipelines')))
 def test_values_that_cannot_be_and_configs_that_cannot_change(change, settings, words):

@@ -150,9 +150,10 @@ def test_the_resolution_of_a_classifier():
     """A pair of equal sides is a square."""
     for crop_size in (64, (64, 64), [64, 64]):
         assert find_resolution(data(crop_size=crop_size)) == (64, 0.8)
-        cfg = Config(dict(test_dataloader=dict(dataset=data(crop_size=crop_size))))
-        set_test_size(cfg, 32)
-        assert (steps_of(cfg, 'test')[1].scale, steps_of(cfg, 'test')[2].crop_size) == (40, 32)
+        for size, ratio, wanted in ((32, None, (40, 32)), (None, 1., (64, 64)), (32, 0.5, (64, 32))):
+            cfg = Config(dict(test_dataloader=dict(dataset=data(crop_size=crop_size))))
+            set_test_size(cfg, size, ratio)
+            assert (steps_of(cfg, 'test')[1].scale, steps_of(cfg, 'test')[2].crop_size) == wanted
     assert find_resolution(data(scale=50)) == (64, 1.)
     for dataset in (data(crop_size=(64, 32)), data(edge='long'), data(scale=(80, 80)), data(scale=0), {}):
         assert find_resolution(dataset) == (None, 1.) and find_resolution(dataset, 5, 0.5) == (5, 0.5)

@@ -3,12 +3,12 @@ import copy
 
 import pytest
 import torch
-from export.segmentors import let_many_classes_win
 from mmengine.registry import DATASETS, MODELS, init_default_scope
 
 from helpers.models import randomise
 from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import make_config
+from helpers.segmentors import let_many_classes_win
 from helpers.tools import run_tool
 from xcit_dense.config.testing import _augmented, set_tta
 from xcit_dense.errors import ConfigError

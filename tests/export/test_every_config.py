@@ -7,12 +7,12 @@ import torch
 from export.exported import opened
 from export.exported_detectors import assert_same, with_findings
 from export.exported_detectors import images as scenes
-from export.segmentors import check_labels, let_many_classes_win, predicted
 from mmengine.registry import MODELS, init_default_scope
 
 import xcit_dense
 from helpers.models import randomise
 from helpers.recipes import DENSE, nano
+from helpers.segmentors import check_labels, let_many_classes_win, predicted
 from xcit_dense.config.loading import load_config
 from xcit_dense.export.finishing import images
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 from export.exported import IMAGES, TRACED, export
-from export.segmentors import check_labels, let_many_classes_win, predicted, segmentor
 from mmengine.config import ConfigDict
 from mmengine.registry import init_default_scope
 from mmseg.registry import MODELS
 from torch import nn
 
+from helpers.segmentors import check_labels, let_many_classes_win, predicted, segmentor
 from xcit_dense.errors import ConfigError
 from xcit_dense.export.finishing import images
 from xcit_dense.export.segmentor import TRANSLATIONS, SegmentorGraph

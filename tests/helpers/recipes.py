@@ -1,6 +1,4 @@
 """The configs of the published recipes."""
-import itertools
-import json
 import runpy
 from importlib.util import find_spec
 
@@ -8,15 +6,12 @@ import torch
 from mmengine.registry import MODELS, init_default_scope
 
 from helpers.paths import ROOT
-from xcit_dense import arch_names, list_models
+from xcit_dense import list_models
 from xcit_dense.archs import get_arch
 
-PUBLISHED = {(row['family'], row['arch'].removeprefix('xcit_')): row
-             for row in json.loads((ROOT / 'tests/golden/published.json').read_text())['dense']}
 _TABLE = runpy.run_path(ROOT / 'tools/model_table.py')
 config_name, RESULTS, PASSL = _TABLE['config_name'], _TABLE['RESULTS'], _TABLE['PASSL']
 FAMILIES = ('maskrcnn', 'semfpn', 'upernet')
-RECIPES = list(itertools.product(FAMILIES, arch_names()))
 #: Names of the configs of dense models, and of classifiers, which need mmpretrain, which has no fork.
 DENSE = [name for name in list_models() if not name.startswith('xcit_')]
 CLASSIFIERS = [name for name in list_models() if name.startswith('xcit_') and '_dino' not in name]

@@ -6,6 +6,8 @@ from tempfile import TemporaryDirectory
 #: Parts of a model that identify its family.
 _PARTS = ('type', 'neck', 'rpn_head', 'bbox_head', 'mask_head', 'roi_head', 'decode_head', 'auxiliary_head',
           'panoptic_head', 'bbox_roi_extractor')
+#: What was found in models, by their text.
+_CHECKED = {}
 
 
 def stock(framework, name=''):
@@ -35,9 +37,19 @@ def _check(cfg):
     from xcit_dense.config import check
     found = []
     check.tell = lambda lines, action: found.extend(lines)
+    check.check_model = _check_model
     check.check_config(cfg)
     return [str(line) for line in found if not isinstance(line, check.Hint)], [
         str(line) for line in found if isinstance(line, check.Hint)]
+
+
+def _check_model(node):
+    """Check a model; one that other configs have too is checked once."""
+    from xcit_dense.config.check.trial import check_model
+    text = repr(node)
+    if text not in _CHECKED:
+        _CHECKED[text] = check_model(node)
+    return _CHECKED[text]
 
 
 def _dumped(cfg):

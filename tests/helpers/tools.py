@@ -175,3 +175,8 @@ def peak_of_tool(*args, cwd):
                           capture_output=True)
     assert done.returncode == 0, done.stderr
     return int(re.search(r'peak (\d+)', done.stdout)[1]) / 2**20
+
+
+def files_in(folder):
+    """Return the content of every file in a folder by its path there."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob('*') if path.is_file()}

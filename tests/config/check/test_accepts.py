@@ -109,6 +109,8 @@ def test_roi_heads_on_one_map(mistakes):
 
 
 RETINA = ROOT / 'configs/retinanet_xcit_s12_p16_coco.py'
+
+
 @pytest.mark.parametrize('base, parts', (
     (RETINA, "type='FCOS', bbox_head=dict(_delete_=True, type='FCOSHead', num_classes=80, in_channels=256, "
      'strides=[8, 16, 32, 64, 128])'),  # an assigner is left over

@@ -113,6 +113,7 @@ def test_keys_that_nothing_takes(kind, findings):
     assert told.keys() == {place for _, place, _ in planted.values()} and len(lines) == len(planted)
     for _, place, nearest in planted.values():
         assert nearest is None or told[place].endswith(f'did you mean {nearest}?'), told[place]
+    assert kind != 'det' or told['randomness.generator'].endswith('; allowed: deterministic, diff_rank_seed, seed')
 
 
 def test_types_that_are_not_there(findings):

@@ -43,6 +43,8 @@ NOT_FOR_XCIT = dict(mmdet=(
     ('in_index = 4', 'a head for a fifth map', 'bisenetv2/bisenetv2_fcn'),
     ('self.in_channels == self.channels', 'a head without convolutions', 'cgnet/cgnet_fcn'),
     ('auxiliary_head.in_channels', 'a neck that passes on one of the maps', 'fastfcn/fastfcn_r50-d32_jpu')))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('framework', BROKEN)
 def test_only_broken_configs_are_refused(framework, monkeypatch):
@@ -52,10 +54,11 @@ def test_only_broken_configs_are_refused(framework, monkeypatch):
     paths = sorted(path for path in root.rglob('*.py') if '_base_' not in path.parts)
     if not paths:
         pytest.skip(f'no configs of {framework}')
-    found = _in_processes(look_at, paths, root)
-    families = {family: root / name for name, (errors, *_, family) in sorted(found.items(), reverse=True)
-                if family and not any('missing;' in line for line in errors)}
-    on_xcit = _in_processes(look_with_xcit, sorted(families.values()), root)
+    with ProcessPoolExecutor(2, get_context('spawn'), torch.set_num_threads, (1, )) as pool:
+        found = _in_processes(pool, look_at, paths, root)
+        families = {family: root / name for name, (errors, *_, family) in sorted(found.items(), reverse=True)
+                    if family and not any('missing;' in line for line in errors)}
+        on_xcit = _in_processes(pool, look_with_xcit, sorted(families.values()), root)
     on_xcit = {name: lines for name, lines in on_xcit.items() if lines is not None}
     _compare({name: errors for name, (errors, *_) in found.items()}, BROKEN[framework])
     _compare({name: hints for name, (_, hints, *_) in found.items()}, LEFT_OUT[framework])
@@ -66,10 +69,9 @@ def test_only_broken_configs_are_refused(framework, monkeypatch):
     assert len(on_xcit) > 30
 
 
-def _in_processes(function, paths, root):
+def _in_processes(pool, function, paths, root):
     """Return the result of a function for each file, by its path below the root."""
-    with ProcessPoolExecutor(2, get_context('spawn'), torch.set_num_threads, (1, )) as pool:
-        found = list(pool.map(function, paths, chunksize=4))
+    found = pool.map(function, paths, chunksize=4)
     return dict(zip([path.relative_to(root).as_posix() for path in paths], found, strict=True))
 
 

@@ -3,11 +3,11 @@ import json
 
 import pytest
 import torch
-from config.fit.boxes import SEG, band, config_for, write_boxes, write_maps
-from config.fit.nuclei import make_nuclei
 from mmengine.config import Config
 from mmseg.registry import MODELS
 
+from helpers.boxes import SEG, band, config_for, write_boxes, write_maps
+from helpers.nuclei import make_nuclei
 from helpers.paths import ROOT, SMALL_CONFIG
 from helpers.tools import run_process
 from xcit_dense.config.check.keys import value_at
@@ -283,13 +283,10 @@ def test_a_checkpoint_cannot_set_anything_but_numbers(boxes):
 def test_a_fitted_config_learns_what_the_recipe_does_not(tmp_path):
     """Box AP of 0.000 was measured of the recipe, also in 18 epochs, and 0.39 to 0.51 of fitted configs in 5 to 7."""
     data = make_nuclei(tmp_path / 'data', 48, 12)
-    scores = {}
-    for name, options in (('recipe', ['--no-fit']), ('fitted', [])):
-        run_process('train.py', SMALL_CONFIG, *options, '--data-root', data, '--work-dir', tmp_path / name,
-                    '--cfg-options', 'train_cfg.max_epochs=5', 'train_cfg.val_interval=5', 'param_scheduler.0.end=12',
-                    'param_scheduler.1.end=5', 'train_dataloader.num_workers=0', 'val_dataloader.num_workers=0',
-                    'train_dataloader.persistent_workers=False', 'val_dataloader.persistent_workers=False',
-                    'randomness.seed=0', env=dict(OMP_NUM_THREADS=1))
-        path, = (tmp_path / name).rglob('scalars.json')
-        scores[name] = json.loads(path.read_text().splitlines()[-1])['coco/bbox_mAP']
-    assert scores['recipe'] < 0.01 and scores['fitted'] > 0.25, scores
+    run_process('train.py', SMALL_CONFIG, '--data-root', data, '--work-dir', tmp_path / 'run', '--cfg-options',
+                'train_cfg.max_epochs=5', 'train_cfg.val_interval=5', 'param_scheduler.0.end=12',
+                'param_scheduler.1.end=5', 'train_dataloader.num_workers=0', 'val_dataloader.num_workers=0',
+                'train_dataloader.persistent_workers=False', 'val_dataloader.persistent_workers=False',
+                'randomness.seed=0', env=dict(OMP_NUM_THREADS=1))
+    path, = (tmp_path / 'run').rglob('scalars.json')
+    assert json.loads(path.read_text().splitlines()[-1])['coco/bbox_mAP'] > 0.25

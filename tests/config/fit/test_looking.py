@@ -1,8 +1,8 @@
 """Every line of the look at data and config: data that causes it, and data that does not."""
 import pytest
-from config.fit.boxes import RETINA, SEG, band, config_for, write_boxes, write_maps
 from mmengine.config import Config
 
+from helpers.boxes import RETINA, SEG, band, config_for, write_boxes, write_maps
 from helpers.paths import SMALL_CONFIG
 from xcit_dense.config.fit import Look, _look_at_length, describe_fit, look
 from xcit_dense.config.length import shorten_warm_up

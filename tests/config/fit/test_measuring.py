@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from config.fit.boxes import RETINA, SEG, band, config_for, write_boxes, write_maps
 
+from helpers.boxes import RETINA, SEG, band, config_for, write_boxes, write_maps
 from xcit_dense.config.fit import geometry
 from xcit_dense.config.fit.detection import fit_anchors
 from xcit_dense.config.fit.geometry import anchors_of, are_poor, best_ious, mean_zoom, measure_objects, resize_of, zooms
