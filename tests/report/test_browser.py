@@ -65,6 +65,7 @@ def test_a_script_in_the_page_does_not_run(tmp_path):
     """If a name were not escaped, the browser would block it all the same, and the tests above would see that."""
     write_page(tmp_path / 'report.html', make_content())
     text = (tmp_path / 'report.html').read_text()
+    assert "script-src 'sha256-" in text and "script-src 'unsafe" not in text
     (tmp_path / 'report.html').write_text(text.replace(
         '<h1>', '<script>document.title = "attacked"</script><img src="https://example.org/x.png"><h1>', 1))
     found = look_at(tmp_path / 'report.html', tmp_path / 'copy')

@@ -73,6 +73,7 @@ def test_the_tool_refuses_the_folder_of_another_run(two, demo_data, call_tool):
         assert code == 1 and re.search(f'{other} has checkpoints .*iter_2.pth.*--overwrite', said)
     assert contents(other) == before
     check_work_dir(Config(dict(work_dir=str(first), resume=True)))  # as good as the option
+    check_work_dir(Config(dict(work_dir=str(other))), overwrite=True)  # which the training then moves
     with pytest.raises(ConfigError, match='earlier run'):
         check_work_dir(Config(dict(work_dir=str(first), resume=False)))
 
