@@ -8,7 +8,7 @@ from mmengine.registry import MODELS, init_default_scope
 
 from helpers.refusals import stock
 from helpers.tools import run_tool
-from xcit_dense.config.adapt import _channels_of, adapt
+from xcit_dense.config.adapt import _channels_of, _check_last_map_counts, _levels, _schedule, adapt
 from xcit_dense.config.options import drop_pretrained
 from xcit_dense.data.demo import make_demo_data
 from xcit_dense.errors import ConfigError
@@ -59,16 +59,39 @@ def test_rates_of_a_config_with_sgd_are_those_of_the_authors():
     warm_up, decay = cfg.param_scheduler
     assert (warm_up.type, warm_up.end) == ('LinearLR', 1500)
     assert decay.eta_min == pytest.approx(1e-4 * 6e-5 / 0.01)
-    assert cfg.auto_scale_lr.base_batch_size == 16  # mmsegmentation's has none
+    assert cfg.auto_scale_lr == dict(enable=False, base_batch_size=16)  # mmsegmentation's has none
     assert cfg.model.backbone.out_strides is None  # the ResNet's are 4, 8, 8, 8
 
 
 def test_the_warm_up_of_a_config_is_not_doubled():
-    """And the header names a factor that stays beside the authors' rates."""
+    """And the header names the strides, and a factor that stays beside the authors' rates."""
     name = 'mmdet::fcos/fcos_r50-caffe_fpn_gn-head_1x_coco.py'
     text = adapt(name, 'nano_12_p16')
-    assert "authors' for 16 images a step, bias_lr_mult 2.\n" in text
+    assert text.startswith(f'# XCiT nano_12_p16 in {name}: with strides 4, 8, 16, 32.\n')
+    assert "authors' for 16 images a step, bias_lr_mult 2.\n" in text and 'A training step' not in text
     assert [step.type for step in Config.fromstring(text, '.py').param_scheduler] == ['ConstantLR', 'MultiStepLR']
+
+
+def test_a_neck_without_channels_of_its_own_and_rates_of_adamw_stay(own):
+    """A factor for the backbone needs keys for its norms, which keep it and do not decay."""
+    size = 'dict(embed_dims=8, num_layers=4, num_heads=1, out_indices=(0, 1, 2, 3), img_size=(64, 64))'
+    path = own(f'''
+model = dict(backbone={size}, neck=dict(embed_dim=8), decode_head=dict(in_channels=[8] * 4, channels=16),
+             auxiliary_head=dict(in_channels=8))
+optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=0.5), rel_pos=dict(decay_mult=0.))))
+''', 'mmseg::mae/mae-base_upernet_8xb2-amp-160k_ade20k-512x512.py')
+    text = adapt(path, 'nano_12_p16')
+    cfg = Config.fromstring(text, '.py')
+    assert cfg.model.neck.embed_dim == 128 and cfg.model.decode_head.in_channels == [128] * 4
+    assert 'the stride of the patch, 16, as its pyramid has no strides 16, 16, 16, 16.\n' in text
+    assert 'Learning rates are those of the base.\n' in text and 'Norms' not in text
+    drop_pretrained(cfg.model)
+    found, keys = rates(cfg), cfg.optim_wrapper.paramwise_cfg.custom_keys
+    assert found['backbone.blocks.3.norm1.weight'] == (5e-5, 0) and found['decode_head.conv_seg.bias'] == (1e-4, 0.05)
+    assert found['backbone.blocks.3.attn.qkv.weight'] == (5e-5, 0.05) and 'rel_pos' not in keys
+    changes, notes = _schedule(Config.fromfile(path), None, [*found, 'decode_head.norm2.weight'])
+    assert changes['optim_wrapper']['paramwise_cfg']['custom_keys'] == dict(backbone=dict(lr_mult=0.5))
+    assert 'Norms of XCiT decay, as a key for them would also be for norms of a head' in notes
 
 
 @pytest.mark.slow
@@ -93,16 +116,21 @@ def test_images_are_normalised_as_for_the_weights_and_maps_are_the_last_ones():
 
 
 def test_the_rest_of_an_optimizer_wrapper_and_images_of_four_channels_stay(own):
-    """Of rates by layer, which the old backbone had, the new config says that they are left out."""
+    """Of rates by layer, which the old backbone had, the new config says that they are left out. The neck of this config
+    passes a map on, so a head takes its channels too."""
     wrapper = dict(type='AmpOptimWrapper', loss_scale=512., dtype='bfloat16', accumulative_counts=2,
                    constructor='LayerDecayOptimizerConstructor',
                    paramwise_cfg=dict(decay_rate=0.9, num_layers=12, bypass_duplicate=True,
                                       custom_keys=dict(norm=dict(lr_mult=0.5), head=dict(lr_mult=10.))))
-    model = dict(backbone=dict(in_channels=4), data_preprocessor=dict(mean=[1.] * 4, std=[2.] * 4, bgr_to_rgb=False))
-    text = adapt(own(f'optim_wrapper = {wrapper!r}\nmodel = {model!r}',
-                     'mmseg::fcn/fcn_r18-d8_4xb2-80k_cityscapes-512x1024.py'), 'nano_12_p16')
+    model = dict(backbone=dict(in_channels=4, depth=18), neck=dict(in_channels=(128, 256, 512), mid_channels=8),
+                 decode_head=dict(in_channels=32, channels=8), auxiliary_head=dict(in_channels=256, channels=8),
+                 data_preprocessor=dict(mean=[1.] * 4, std=[2.] * 4, bgr_to_rgb=False))
+    text = adapt(own(f"custom_imports = dict(imports='json')\noptim_wrapper = {wrapper!r}\nmodel = {model!r}",
+                     'mmseg::fastfcn/fastfcn_r50-d32_jpu_psp_4xb4-80k_ade20k-512x512.py'), 'nano_12_p16')
     cfg = Config.fromstring(text, '.py')
     assert cfg.model.backbone.in_channels == 4 and cfg.model.data_preprocessor.mean == [1.] * 4
+    assert cfg.model.auxiliary_head.in_channels == 128 and 'A training step' not in text
+    assert cfg.custom_imports.imports == ['xcit_dense', 'xcit_dense.for_mmseg', 'json']
     assert {key: cfg.optim_wrapper[key] for key in ('type', 'loss_scale', 'dtype', 'accumulative_counts')} == {
         key: wrapper[key] for key in ('type', 'loss_scale', 'dtype', 'accumulative_counts')}
     assert isinstance(cfg.optim_wrapper.loss_scale, float)  # mmengine takes no int
@@ -149,8 +177,7 @@ def test_the_config_is_written_but_never_over_another(tmp_path):
     ('mmdet::bytetrack/bytetrack_yolox_x_8xb4-amp-80e_crowdhuman-mot17halftrain_test-mot17halfval.py',
      'ByteTrack has no model.backbone that XCiT could replace: adapt the config of its detector'),
     ('mmdet::detectors/detectors_htc-r50_1x_coco.py', 'model.neck.rfp_backbone is a second backbone'),
-    pytest.param('mmseg::unet/unet-s5-d16_fcn_4xb4-160k_cityscapes-512x1024.py', 'UNet returns 5 maps with strides 16, '
-                 '8, 4, 2, 1, XCiT at most 4', marks=pytest.mark.slow),
+    ('xcit_s12_p16_custom', "default_scope must be one of mmdet, mmseg, got 'mmpretrain'"),
     ('mmseg::ddrnet/ddrnet_23-slim_in1k-pre_2xb6-120k_cityscapes-1024x1024.py', 'does not run: DDRHead: TypeError: '),
     ('mmseg::bisenetv1/bisenetv1_r18-d32_4xb4-160k_cityscapes-1024x1024.py', 'model.decode_head.in_index=2'),
     ('mmdet::faster_rcnn/faster-rcnn_r50-caffe-c4_ms-1x_coco.py', 'the last stage of a ResNet on each region')))
@@ -161,20 +188,47 @@ def test_what_cannot_be_adapted(name, words):
         adapt(name, 'n12_p16')
 
 
+def test_maps_that_xcit_has_not(own):
+    yolox = own('model = dict(backbone=dict(out_indices=(0, 1, 2, 3, 4)))', 'mmdet::yolox/yolox_tiny_8xb8-300e_coco.py')
+    with pytest.raises(ConfigError, match='CSPDarknet returns 5 maps with strides 2, 4, 8, 16, 32, XCiT at most 4'):
+        adapt(yolox, 'nano_12_p16')
+    tokens = Config(dict(type='mmseg.VisionTransformer', embed_dims=8, num_layers=1, num_heads=1, out_indices=0))
+    assert _levels(tokens, 'it') == ([8], [16])
+    with pytest.raises(ConfigError, match='VisionTransformer returns more than maps'):
+        _levels(Config(dict(tokens, output_cls_token=True, with_cls_token=True)), 'it')
+    with pytest.raises(ConfigError, match='its backbone does not run: TypeError: '):
+        _levels(Config(dict(tokens, depth=1)), 'it')
+    last, lists = [dict(in_index=2)], [dict(in_index=1), dict(in_index=[0, 2])]
+    for heads in ([], last, lists, [dict(in_index=1), {}], dict(in_index=-1)):
+        _check_last_map_counts(dict(decode_head=heads), 3, 'it')
+    _check_last_map_counts(dict(decode_head=dict(in_index=1), neck=dict(type='JPU')), 3, 'it')
+    with pytest.raises(ConfigError, match='from map 1, 0, 2 of 4; .*model.decode_head.in_index=3'):
+        _check_last_map_counts(dict(decode_head=lists), 4, 'it')
+
+
 @pytest.mark.slow
 def test_a_detector_without_proposals_of_its_own_gets_some():
     assert 'XCiT' in adapt('mmdet::fast_rcnn/fast-rcnn_r50_fpn_1x_coco.py', 'nano_12_p16')
 
 
-def test_a_step_that_fails_is_no_reason_to_refuse(monkeypatch):
-    """As real images may differ; the new file names it, with the line of an error without words."""
+def test_a_step_that_fails_is_no_reason_to_refuse(monkeypatch, own):
+    """As real images may differ; the new file names it, with the line of an error without words. Heads that cannot take
+    maps whose channels are last get others. Of the preprocessing only the order of colours differs."""
 
-    def loss_by_feat(*args):
+    def loss_by_feat(self, *args):
+        if not self.training_steps:
+            self.training_steps.append(1)
+            raise RuntimeError('view size is not compatible with')
         raise AssertionError
 
+    monkeypatch.setattr('mmseg.models.decode_heads.FCNHead.training_steps', [], raising=False)
     monkeypatch.setattr('mmseg.models.decode_heads.FCNHead.loss_by_feat', loss_by_feat)
-    text = adapt('mmseg::fcn/fcn_r18-d8_4xb2-80k_cityscapes-512x1024.py', 'nano_12_p16')
+    text = adapt(own('model = dict(data_preprocessor=dict(bgr_to_rgb=False, rgb_to_bgr=True))',
+                     'mmseg::fcn/fcn_r18-d8_4xb2-80k_cityscapes-512x1024.py'), 'nano_12_p16')
     assert "which real ones may not: FCNHead: AssertionError: at 'raise AssertionError'.\n" in text
+    model = Config.fromstring(text, '.py').model
+    assert model.backbone.channels_last is False and 'pretrained' in model and model.pretrained is None
+    assert model.data_preprocessor.bgr_to_rgb and model.data_preprocessor.rgb_to_bgr is False
 
 
 @pytest.fixture(scope='module')
