@@ -116,8 +116,8 @@ def test_images_are_normalised_as_for_the_weights_and_maps_are_the_last_ones():
 
 
 def test_the_rest_of_an_optimizer_wrapper_and_images_of_four_channels_stay(own):
-    """Of rates by layer, which the old backbone had, the new config says that they are left out. The neck of this config
-    passes a map on, so a head takes its channels too."""
+    """Of rates by layer, which the old backbone had, the new config says that they are left out. The neck passes a map
+    on, so that a head takes its channels too."""
     wrapper = dict(type='AmpOptimWrapper', loss_scale=512., dtype='bfloat16', accumulative_counts=2,
                    constructor='LayerDecayOptimizerConstructor',
                    paramwise_cfg=dict(decay_rate=0.9, num_layers=12, bypass_duplicate=True,
@@ -189,7 +189,8 @@ def test_what_cannot_be_adapted(name, words):
 
 
 def test_maps_that_xcit_has_not(own):
-    yolox = own('model = dict(backbone=dict(out_indices=(0, 1, 2, 3, 4)))', 'mmdet::yolox/yolox_tiny_8xb8-300e_coco.py')
+    yolox = own('model = dict(backbone=dict(out_indices=(0, 1, 2, 3, 4)))\ntrain_dataloader = dict(batch=3)',
+                'mmdet::yolox/yolox_tiny_8xb8-300e_coco.py')  # a mistake elsewhere is no reason to refuse
     with pytest.raises(ConfigError, match='CSPDarknet returns 5 maps with strides 2, 4, 8, 16, 32, XCiT at most 4'):
         adapt(yolox, 'nano_12_p16')
     tokens = Config(dict(type='mmseg.VisionTransformer', embed_dims=8, num_layers=1, num_heads=1, out_indices=0))

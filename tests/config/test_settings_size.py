@@ -79,8 +79,8 @@ def test_what_is_a_box():
       dict(type='RandomCrop', crop_type='absolute', crop_size=(1024, 1024)), dict(type='Pad', size=(1024, 1024))],
      [dict(scale=(400, 400)), dict(crop_size=(400, 400)), dict(size=(400, 400))]),
     ([dict(type='Mosaic', img_scale=(640, 640)), dict(type='RandomAffine', border=(-320, -320), scale=(0.1, 2)),
-      dict(type='MixUp', img_scale=(640, 640), ratio_range=(0.8, 1.6))],
-     [dict(img_scale=(400, 400)), dict(border=(-200, -200)), dict(img_scale=(400, 400))]),
+      dict(type='MixUp', img_scale=(512, 512), ratio_range=(0.8, 1.6))],
+     [dict(img_scale=(400, 400)), dict(border=(-200, -200)), dict(img_scale=(320, 320))]),
     ([dict(type='RandomResize', scale=[(1333, 640), (1333, 800)])], [dict(scale=[(320, 320), (400, 400)])]),
     ([dict(type='ResizeShortestEdge', scale=800, max_size=1333)], [dict(scale=400, max_size=400)]),
     ([dict(type='FixShapeResize', width=640, height=640)], [dict(width=400, height=400)]),
@@ -94,7 +94,14 @@ def test_steps_of_the_frameworks(steps, wanted):
 
 
 def test_a_crop_of_mmdet_has_the_width_first():
-    """That of mmseg the height, as have other sizes of both."""
+    """That of mmseg the height, as have other sizes of both. Steps name their sides or begin with the width."""
+    sides = dict(Mosaic=dict(img_scale=(1024, 1024)), RandomAffine=dict(border=(-512, -512)),
+                 ResizeShortestEdge=dict(scale=1024, max_size=1024), FixShapeResize=dict(width=1024, height=1024))
+    cfg = config([dict(type=kind, **side) for kind, side in sides.items()])
+    set_image_size(cfg, (400, 320))
+    assert {step.pop('type'): step for step in steps_of(cfg)} == dict(
+        Mosaic=dict(img_scale=(400, 320)), RandomAffine=dict(border=(-200, -160)),
+        ResizeShortestEdge=dict(scale=320, max_size=400), FixShapeResize=dict(width=400, height=320))
     for kind, scope, wanted in (('RandomCrop', 'mmdet', (400, 320)), ('RandomCenterCropPad', 'mmdet', (400, 320)),
                                 ('RandomCrop', 'mmseg', (320, 400))):
         cfg = config([dict(type='RandomResize', scale=(1024, 1024)), dict(type=kind, crop_size=(1024, 1024))],

@@ -69,14 +69,18 @@ def test_what_was_fitted_is_used_again(name, data, request):
 def test_the_record_says_what_was_changed_from_what_and_why(boxes):
     fit(cfg := config_for(boxes))
     found = {change['key']: change for change in cfg.fitted}
-    assert found['image_size']['before'] == [192, 192] and 'median object grows' in found['image_size']['why']
+    assert (found['image_size']['before'], found['image_size']['after']) == ([192, 192], [512, 512])
+    assert found['image_size']['why'] == 'the median object grows from 5.1 to 14 pixels; a token has 16'
+    assert found['model.rpn_head.anchor_generator.scales']['why'] == (
+        '100% of the boxes have an anchor with an IoU of 0.7 or more, before 0%')
     batch = found['train_dataloader.batch_size']
     assert (batch['before'], batch['after']) == (8, cfg.train_dataloader.batch_size) == (8, 2)
     assert 'rare' in found['oversample_thr']['why']
     assert {'model.test_cfg.rcnn.max_per_img', 'model.rpn_head.anchor_generator.scales'} <= found.keys()
     assert not [key for key, change in found.items() if not change['why']]
     limits = found['model.test_cfg.rcnn.max_per_img']['why']
-    assert limits.startswith('images have a median of') and limits == found['model.test_cfg.rpn.max_per_img']['why']
+    assert limits == found['model.test_cfg.rpn.max_per_img']['why'] == (
+        'images have a median of 6 objects, and up to 91')
     assert describe_fit(cfg, look(cfg))['fitted'].count(limits) == 1  # in the log for several
 
 
@@ -157,7 +161,9 @@ def test_a_class_that_stays_thin_gets_a_loss_for_its_iou(tmp_path):
     cfg, before = config_for(root, SEG), value_at(config_for(root, SEG), place)
     fit(cfg)
     kept, added = cfg.model.decode_head.loss_decode
-    assert kept == before and 'only 2.' in next(change['why'] for change in cfg.fitted if change['key'] == IOU_LOSS)
+    whys = {change['key']: change['why'] for change in cfg.fitted}
+    assert kept == before and "as 'b' is only 2.1 pixels wide" in whys[IOU_LOSS]
+    assert whys['image_size'] == "the thinnest class, 'b', grows from 0.8 to 2.1 pixels in width"
     for trains in (True, False):
         other = config_for(root, SEG)
         use_fit(other, saved(cfg), trains=trains)
@@ -223,7 +229,8 @@ def test_queries_are_as_many_as_the_objects_and_detections_not_more(tmp_path):
         cfg = config_for(root, 'dino_xcit_n12_p16_small', **given)
         fit(cfg, given=[key.replace('__', '.') for key in given])
         assert (cfg.model.num_queries, cfg.model.test_cfg.max_per_img) == numbers
-    root = write_boxes(tmp_path / 'strip', *[(192, 48, [('a', 24, 24)] * 90)] * 12, classes=('a', ))
+    strip = [(192, height, [('a', 24, 24)] * 90) for height in (96, *[48] * 11)]
+    root = write_boxes(tmp_path / 'strip', *strip, classes=('a', ))
     cfg = config_for(root, 'dino_xcit_n12_p16_small')
     fit(cfg)
     assert cfg.model.num_queries == 24 * 6 / 2  # it chooses them from tokens
@@ -250,12 +257,15 @@ def test_repeated_data_has_longer_epochs_and_accumulated_batches_more_objects(bo
     assert other.train_cfg.max_epochs == 6 and other.fitted and 'objects in 200 images' in other.fitted_to
     steps = fitted(optim_wrapper__accumulative_counts=4)
     assert steps.optim_wrapper.optimizer.lr > plain.optim_wrapper.optimizer.lr
-    for processes, times, accumulated, batch, base in (
-            (1, 1, 1, 9, 9), (1, 1, 4, 9, 36), (4, 1, 1, 6, 24), (4, 5, 1, 9, 36)):  # an epoch has at least 8 steps
+    larger = 'larger images, so that a step has the same number of pixels'
+    for processes, times, accumulated, batch, base, why in (
+            (1, 1, 1, 9, 9, larger), (1, 1, 4, 9, 36, larger), (4, 5, 1, 9, 36, larger),
+            (4, 1, 1, 6, 24, 'an epoch of 200 images has more steps')):  # at least 8
         monkeypatch.setenv('WORLD_SIZE', str(processes))
         cfg = fitted(dict(type='RepeatDataset', times=times), 64, auto_scale_lr=dict(base_batch_size=64),
                      optim_wrapper__accumulative_counts=accumulated)
         assert (cfg.train_dataloader.batch_size, cfg.auto_scale_lr.base_batch_size) == (batch, base)
+        assert why in next(change['why'] for change in cfg.fitted if change['key'].endswith('batch_size'))
 
 
 def test_only_recipes_for_any_data_are_fitted(tmp_path):

@@ -26,33 +26,39 @@ def only(found, *words):
 
 
 def test_data_that_fits(tmp_path):
-    cfg = config_for(write_boxes(tmp_path, *USUAL))
+    full = [('a', 24, 20)] * 2 + [('b', 50, 60)] * 3
+    cfg = config_for(write_boxes(tmp_path, *USUAL, (192, 192, full)))
     found = look(cfg, 100, 8)
-    assert found.warnings == []
-    assert found.facts['objects'].startswith('median 40 pixels') and '2.5 tokens' in found.facts['objects']
-    assert 'median 3 per image, 3 at most' in found.facts['objects'] and 'IoU of 0.7' in found.facts['anchors']
+    assert found.warnings == [] and found.data == '41 objects in 13 images' and found.facts == dict(
+        objects='median 40 pixels after resizing, 2.5 tokens (80% have 21.9 to 54.8); median 3 per image, 5 at most',
+        anchors='71% of the boxes have an anchor with an IoU of 0.7 or more (centred); median of the best IoU 0.77')
     cfg.model.backbone = dict(type='ResNet', depth=50)
     assert 'token' not in look(cfg, 100, 8).facts['objects']  # of another backbone they are not known
 
 
 def many(side, a, b, box=24):
-    return [(side, side * 3 // 4, [('a', box, box)] * a + [('b', box, box)] * b)] * 12
+    """Return 101 images: most have one object, 99% so many at most, and one has more."""
+    one, usual = [('a', box, box)], [('a', box, box)] * a + [('b', box, box)] * b
+    return [(side, side * 3 // 4, objects) for objects in [one] * 60 + [usual] * 40 + [usual + one * 3]]
 
 
 @pytest.mark.parametrize('images, options, words', (
     # twelve pixels of 384 become six: a token of sixteen needs eight; small images show no more
     (many(384, 1, 1, 12), {SCALES: [1.5]}, ('object has 6 pixels', '0.38 tokens', '--image-size 256')),
     (many(128, 1, 1, 4), {SCALES: [1.5]}, ('object has 6 pixels', 'enlarged 1.5 times, and larger', 'patch 8')),
-    (USUAL, {SCALES: [24]}, ('anchors do not fit', 'model.rpn_head.anchor_generator', 'fitting does')),
+    (USUAL, {SCALES: [24]}, ('67% of the boxes have no anchor with an IoU of 0.3', 'measure 96 to 1.54e+03 pixels, ',
+                             '80% of the boxes 21.9 to 54.8', 'model.rpn_head.anchor_generator', 'fitting does')),
     (USUAL, dict(name=RETINA, model__bbox_head__anchor_generator__ratios=[9.0]),
      ('anchors do not fit', 'model.bbox_head.anchor_generator')),
     # thirty objects, and twice as many proposals
     (many(192, 17, 13), {RCNN: 30, RPN: 60, PROPOSALS: 60}, ()),
     (many(192, 17, 13), {RCNN: 29}, ('30 objects', 'model.test_cfg.rcnn.max_per_img = 29')),
-    (many(192, 17, 13), {RPN: 59}, ('30 objects', 'model.test_cfg.rpn.max_per_img = 59')),
+    (many(192, 17, 13), {RPN: 59}, ('30 objects', 'need 60 proposals', 'rpn.max_per_img = 59: use --cfg-options '
+                                    'model.test_cfg.rpn.max_per_img=100')),
     (many(192, 17, 13), {PROPOSALS: 59}, ('30 objects', 'model.train_cfg.rpn_proposal.max_per_img = 59')),
     (many(192, 17, 13), dict(name=RETINA, model__test_cfg__max_per_img=30), ()),
     (many(192, 17, 13), dict(name=RETINA, model__test_cfg__max_per_img=29), ('test_cfg.max_per_img = 29', )),
+    (many(192, 17, 13), dict(name=RETINA, model__rpn_head__num_proposals=29), ('rpn_head.num_proposals = 29', )),
     # COCO's mAP counts a hundred
     (many(192, 90, 10), {RCNN: 300, RPN: 300, PROPOSALS: 300}, ()),
     (many(192, 91, 10), {RCNN: 300, RPN: 300, PROPOSALS: 300}, ('mAP', '101')),
@@ -76,12 +82,19 @@ def test_a_query_finds_one_object(name, most, queries, tmp_path):
 
 
 def test_classes_with_few_objects(tmp_path):
-    for total, count, words in ((12, 10, ()), (12, 9, ("'rare'", 'fewest: 9', '--suggest repeats')), (9, 8, ()),
-                                (12, 0, ("'rare'", 'remove classes'))):
-        images = [(*size, [*objects, *[('rare', 30, 30)] * (place < count)])
+    for total, counts, words in (
+            (12, (10, 10, 10), ()), (12, (10, 9, 10), ("the class 'rare' has", 'fewest: 9', '--suggest repeats')),
+            (9, (8, 8, 8), ()), (12, (6, 9, 4), ("3 classes 'last', 'less', 'rare' have", 'fewest: 4', 'repeats')),
+            (12, (0, 9, 0), ("'less', 'last', 'rare'", 'fewest: 0', 'repeats')),
+            (12, (10, 0, 10), ("'rare'", 'remove classes'))):
+        added = dict(zip(('less', 'rare', 'last'), counts, strict=True))
+        images = [(*size, [*objects, *[(name, 30, 30) for name, count in added.items() if place < count]])
                   for place, (*size, objects) in enumerate(USUAL[:total])]
-        found = look(config_for(write_boxes(tmp_path, *images, classes=('a', 'b', 'rare'))), 100, 8)
+        cfg = config_for(write_boxes(tmp_path, *images, classes=('a', 'b', 'less', 'rare', 'last')))
+        found = look(cfg, 100, 8)
         assert only(found, *words) if words else not found.warnings
+        cfg.fitted = []
+        assert 'repeats' not in str(look(cfg, 100, 8).warnings)
 
 
 def test_large_steps_and_short_runs(tmp_path):
@@ -130,9 +143,11 @@ def test_thin_and_rare_classes_of_label_maps(tmp_path):
     assert not found.warnings
     assert found.facts['labels'] == ("the thinnest class 'b' is 20 pixels wide after resizing, 1.2 tokens; "
                                      "the rarest class 'b' has 10.42% of the pixels")
-    cfg = config_for(write_maps(tmp_path / 'thin', *[band(4, size=large)] * 12), SEG)
+    thin = band(4, size=large)
+    thin[:, 40:43] = 2
+    cfg = config_for(write_maps(tmp_path / 'thin', *[thin] * 12, names=('a', 'b', 'c')), SEG)
     cfg.val_dataloader.dataset.pipeline[1].scale = (96, 96)
-    assert only(look(cfg, 12, 8), "'b'", '2 pixels', '--image-size 192')
+    assert only(look(cfg, 12, 8), "2 classes 'b', 'c' are", '1.5 pixels: use --image-size 256')
     cfg = config_for(write_maps(tmp_path / 'rare', *small, *[band(20, 0, large)] * 3), SEG)
     assert only(look(cfg, 12, 8), "'b'", 'fewer than 10 images')
     cfg.train_cfg.max_iters = 299
@@ -144,8 +159,11 @@ def test_suggestions_are_for_configs_that_do_not_fit_themselves():
     found = Look(dict(objects='small'), ['too small'])
     assert describe_fit(Config(), found)[''].endswith(':\n  too small\n--suggest prints a config that fits')
     lines = describe_fit(Config(dict(fitted=[dict(key='a.b', before=1, after=2, why='larger')])), found)
-    assert lines[''].endswith('too small') and 'a.b  1 -> 2  (larger)' in lines['fitted'] and lines['objects']
-    assert describe_fit(Config(dict(fitted=[])), Look({}, [])) == dict(fitted='the recipe fits the data')
+    assert lines[''].endswith('too small') and lines['objects']
+    assert lines['fitted'] == 'to the data (--no-fit keeps the recipe):\n  a.b  1 -> 2  (larger)'
+    for was in ({}, dict(fitted_to='9 images')):
+        assert describe_fit(Config(dict(was, fitted=[])), Look({}, [], '9 images')) == dict(
+            fitted='the recipe fits the data')
     assert describe_fit(Config(dict(fitted=[])), found)['fitted'] == 'nothing was changed'
     of_other = describe_fit(Config(dict(fitted=[], fitted_to='9 images')), Look({}, [], '8 images'))['fitted']
     assert of_other.startswith('to 9 images, which is not this data')

@@ -8,11 +8,11 @@ import pytest
 
 from helpers.boxes import RETINA, SEG, band, config_for, write_boxes, write_maps
 from xcit_dense.config.fit import geometry
-from xcit_dense.config.fit.detection import fit_anchors
+from xcit_dense.config.fit.detection import fit_anchors, share_of_rare
 from xcit_dense.config.fit.geometry import anchors_of, are_poor, best_ious, mean_zoom, measure_objects, resize_of, zooms
 from xcit_dense.config.fit.maps import measure_maps
 
-FOUR = ((100, 80, [('a', 10, 10), ('a', 20, 5), ('b', 4, 4)]), (100, 80, [('a', 10, 10)]), (50, 60, []),
+FOUR = ((100, 80, [('a', 10, 10), ('a', 20, 5), ('b', 4, 1)]), (100, 80, [('a', 10, 10)]), (8, 60, []),
         (6, 90, [('b', 5, 5)]))
 
 
@@ -32,14 +32,14 @@ def test_what_is_counted(root, monkeypatch):
     """Classes that the config leaves out do not count. Of many boxes a sample is kept."""
     cfg = config_for(root)
     found, part = measure_objects(cfg), cfg.train_dataloader.dataset
-    assert found.images.tolist() == [[50, 60, 1], [100, 80, 2]] and found.count == 2
+    assert found.images.tolist() == [[8, 60, 1], [100, 80, 2]] and found.count == 2
     assert found.too_small == found.empty == 1  # below the min_size of 8; without objects
     assert found.classes == dict(a=[3, 2], b=[1, 1])
     assert found.per_image.tolist() == [[1, 1], [3, 1]] and found.total == 4
     assert [found.most(percent) for percent in (50, 60, 99, 100)] == [1, 3, 3, 3]
     many = replace(found, per_image=np.array([[1, 8], [7, 2], [30, 1]]))  # objects, and images with as many
     assert [many.most(percent) for percent in (50, 80, 99)] == [1, 7, 30]
-    assert sorted(found.boxes.tolist()) == [[100, 80, 4, 4], [100, 80, 10, 10], [100, 80, 10, 10], [100, 80, 20, 5]]
+    assert sorted(found.boxes.tolist()) == [[100, 80, 4, 1], [100, 80, 10, 10], [100, 80, 10, 10], [100, 80, 20, 5]]
     cfg.train_dataloader.dataset = dict(part, metainfo=dict(classes=('b', )))
     assert measure_objects(cfg).classes == dict(b=[1, 1])
     monkeypatch.setattr(geometry, '_SAMPLE', 3)
@@ -114,6 +114,17 @@ def test_maps_of_a_list(tmp_path):
         assert measure_maps(cfg).count == 2
 
 
+@pytest.mark.parametrize('images, classes, share, rarest', (
+    (300, dict(a=300, b=9, c=8, d=9, gone=0), 0.24, 'c'), (300, dict(a=300, b=10), None, ''),
+    (1000, dict(a=1000, b=19), 0.171, 'b'), (1000, dict(a=1000, b=20), None, ''),
+    (300, dict(a=80, b=8), None, ''), (300, dict(a=81, b=8), 0.24, 'b'), (50, dict(b=4, a=50), 0.3, 'b')))
+def test_rare_are_classes_of_few_images_beside_frequent_ones(images, classes, share, rarest, root):
+    cfg = config_for(root)
+    found = share_of_rare(cfg, replace(measure_objects(cfg), images=np.array([[9, 8, images - 7], [9, 9, 8]]), classes={
+        name: (1000, count) for name, count in classes.items()}))
+    assert (found[1] == share and repr(rarest) in found[2]) if share else found is None
+
+
 RPN = dict(type='AnchorGenerator', scales=[8], ratios=[0.5, 1.0, 2.0], strides=[4, 8, 16, 32, 64])
 
 
@@ -160,10 +171,13 @@ def test_fitted_anchors_fit():
         assert np.median(best_ious(boxes, found[1])) > 0.75, box
         assert len(found[0]['scales']) * len(found[0]['ratios']) <= 9
         assert fit_anchors(boxes, dict(RPN, **found[0])) is None
-    assert fit_anchors(np.full((50, 2), (12., 42.)), dict(RPN, scales=[40]))[0]['ratios'] == [3.5]  # all alike
+    alike, _ = fit_anchors(np.full((50, 2), (12., 42.)), dict(RPN, scales=[40]))
+    assert alike == dict(scales=[2., 2.83], ratios=[3.5])  # no more than they need
     retina = dict(type='mmdet.AnchorGenerator', octave_base_scale=4, scales_per_octave=3, ratios=[1.0],
                   strides=[(8, 8), (16, 16)])
-    assert fit_anchors(np.full((50, 2), 9.), retina)[0]['octave_base_scale'] < 2
+    found, _ = fit_anchors(np.full((50, 2), 9.), retina)
+    assert found == dict(octave_base_scale=1.5, ratios=[1.])
+    assert fit_anchors(np.full((50, 2), 9.), retina | found) is None
     for other in (dict(RPN, type='YOLOAnchorGenerator'), dict(RPN, base_sizes=[3, 4, 5, 6, 7]), dict(strides=[4])):
         assert fit_anchors(np.full((50, 2), 9.), other) is None
 

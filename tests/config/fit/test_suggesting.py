@@ -30,11 +30,14 @@ def suggested(tmp_path, images, name=SMALL_CONFIG, settings=None, root=None, **o
     return text, load_config(path, data_root=str(root), pretrained=False)
 
 
-def test_nothing_changes_where_all_fits(tmp_path):
+def test_nothing_changes_where_all_fits(tmp_path, monkeypatch):
     text, cfg = suggested(tmp_path, USUAL)
     lines = [line for line in text.splitlines() if line and not line.startswith('#')]
     assert lines == [f"_base_ = 'xcit_dense::{SMALL_CONFIG.name}'"]
-    fit(cfg := config_for(tmp_path / 'data', train_dataloader__batch_size=16))
+    steps = dict(train_dataloader__batch_size=4, optim_wrapper__accumulative_counts=2)
+    with monkeypatch.context() as patch:
+        patch.setenv('WORLD_SIZE', '2')
+        fit(cfg := config_for(tmp_path / 'data', **steps))
     assert cfg.optim_wrapper.optimizer.lr == 0.0012  # of 48 objects, not 32
     _, cfg = suggested(tmp_path, [*USUAL, (6, 90, [('a', 5, 9)])])  # small images are not left out
     assert cfg.train_dataloader.dataset.filter_cfg.min_size == 1
@@ -150,7 +153,8 @@ def test_settings_are_written_with_all_that_follows(name, settings, tmp_path):
 
 def test_rates_for_random_weights_alone_rise(tmp_path):
     root = write_boxes(tmp_path / 'data', *NUCLEI)
-    for start in (dict(init_from='x.pth'), dict(cfg_options=dict(load_from='x.pth')), {}):
+    weights = {'model.backbone.init_cfg': dict(type='Pretrained', checkpoint='x.pth')}
+    for start in (dict(init_from='x.pth'), dict(cfg_options=dict(load_from='x.pth')), dict(cfg_options=weights), {}):
         text = suggest(load_config(SMALL_CONFIG, data_root=str(root), **start), SMALL_CONFIG, 'the tests')
         assert bool(re.search(r'\blr=', text)) == (not start)
 
