@@ -145,9 +145,9 @@ def test_only_what_takes_the_maps_gets_their_channels():
     assert fpn.in_channels == [128] * 4 and bfp.in_channels == fpn.out_channels == 256
     inner = dict(in_channels=96, inner=dict(in_channels=64, in_index=0))
     head = dict(in_channels=[64, 96], c1_in_channels=64, inner=inner)
-    assert _channels_of(head, [64, 96], 5) == dict(
+    assert _channels_of(head, [64, 96, 128], 5) == dict(
         in_channels=[5, 5], c1_in_channels=5, inner=dict(inner=dict(in_channels=5)))
-    assert not _channels_of(dict(in_channels=[64, 7], channels=64), [64, 96], 5)
+    assert not _channels_of(dict(in_channels=[64, 96, 7], channels=64), [64, 96], 5)
     one = dict(in_channels=64, channels=9, num_convs=0)  # which predicts from the map itself
     new = dict(one, in_channels=5, channels=5)
     assert (_channels_of([one, one.copy()], [64], 5), _channels_of([one, one.copy()], [64], 5, is_heads=False)) == (

@@ -64,6 +64,8 @@ def test_an_average_may_begin_at_a_resume(demo_data, tmp_path, capfd):
     cfg.custom_hooks = [dict(type='AverageHook')]
     assert train(cfg, resume=True)['ema_state_dict']['steps'] == 2
     assert re.search("differ from before.*\n.*custom_hooks.*AverageHook", ''.join(capfd.readouterr()))
+    cfg.load_from, cfg.work_dir = str(tmp_path / 'iter_4.pth'), str(tmp_path / 'next')
+    assert train(cfg)['ema_state_dict']['steps'] == 4  # a new run has an average of its own
 
 
 def test_compile_hook(tmp_path, demo_data):

@@ -162,9 +162,11 @@ def test_costs_are_measured_where_they_arise(limit, iterations, validation, demo
     monkeypatch.setattr(minutes, '_FEWEST', 3)
     cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
     cfg.custom_hooks = [dict(type='StartupHook'), dict(type=Slow, priority='VERY_LOW'), dict(type='LoggersHook')]
+    cfg.default_hooks = dict(timer=dict(type='IterTimerHook'), startup=dict(type='StartupHook'))
     cfg.val_dataloader.batch_size = 1
     endless = minutes._endless(cfg, 'max_epochs', str(tmp_path))
     assert [hook.type for hook in endless.custom_hooks] == [Slow]
+    assert endless.default_hooks == dict(timer=dict(type='IterTimerHook'), checkpoint=None)
     mean = sum(iterations) / 8 / len(iterations)
     assert minutes._costs(endless, limit, 1e9) == pytest.approx((3 + 6 * (10 - mean), mean, validation, 3., 3))
     assert len(taken) == 6 + len(iterations)

@@ -210,12 +210,15 @@ def test_waiting_gradients_of_another_number_of_processes_are_averaged(rank, pro
     monkeypatch.setattr(resuming, 'get_world_size', lambda: processes)
     monkeypatch.setattr(resuming, 'get_rank', lambda: rank)
     layer, found = torch.nn.Linear(1, 1), []
+    said = []
     runner = SimpleNamespace(model=layer, hooks=[], train_loop=SimpleNamespace(load_state_dict=found.append),
-                             train_dataloader=SimpleNamespace(dataset=[]))
+                             train_dataloader=SimpleNamespace(dataset=[0] * 7),
+                             logger=SimpleNamespace(warning=said.append))
     weight = [torch.full_like(layer.weight, value) for value in (1, 3)]
     resuming.restore_training(runner, dict(loops=['a', 'b'], gradients=dict(weight=weight), early_stopping=[],
-                                           samples=0), 'a.pth')
+                                           samples=6 + rank), 'a.pth')
     assert layer.weight.grad == grad and layer.bias.grad is None and found == [loop]
+    assert [f'run on {6 + rank} images, now there are 7' in line for line in said] == [True] * (rank != 1)
 
 
 def test_resume_never_starts_from_scratch(trained_segmentor, demo_data, tmp_path):
@@ -289,6 +292,19 @@ def test_settings_that_were_left_out_are_named_by_their_options():
     before = config((64, 64), dict(type='RandomFlip', prob=0.5)).pretty_text
     assert changed_settings(config((32, 32)), before, None).endswith(
         '\n if the previous run had --augment, --image-size, give it again')
-    rates = [Config(dict(optim_wrapper=dict(optimizer=dict(lr=lr)))) for lr in (0.5, 0.1)]
+    def changed(key, before=1, after=2):
+        old, new = Config(), Config()
+        old.merge_from_dict({key: before})
+        new.merge_from_dict({key: after})
+        return changed_settings(new, old.pretty_text, 'x.pth')
+
     with pytest.raises(ConfigError, match=r'optimizer.lr: 0.5 -> 0.1\nRestore .*\(if the previous run had --lr, give'):
-        changed_settings(rates[1], rates[0].pretty_text, 'x.pth')
+        changed('optim_wrapper.optimizer.lr', 0.5, 0.1)
+    for key in ('optim_wrapper.paramwise_cfg.a', 'param_scheduler.a', 'auto_scale_lr.a'):
+        with pytest.raises(ConfigError, match=f'  {key}: 1 -> 2\nRestore'):
+            changed(key)
+    for key in ('resume', 'load_from', 'init_from', 'work_dir', 'launcher', 'custom_imports', 'config_findings',
+                'fitted', 'fitted_to', 'timed', 'val_share', 'a.init_cfg.b', 'val_dataloader.dataset.metainfo.palette'):
+        assert changed(key) == '', key
+    for key in ('train_dataloader.dataset.data_root', 'val_dataloader.num_workers'):  # which change no result
+        assert changed(key) == f'  {key}: 1 -> 2'

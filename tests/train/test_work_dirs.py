@@ -67,10 +67,11 @@ def test_a_run_in_the_folder_of_another_moves_its_files(start, two, demo_data):
 def test_the_tool_refuses_the_folder_of_another_run(two, demo_data, call_tool):
     first, other = two
     before = contents(other)
-    for options in (['--resume', first], [], ['--cfg-options', 'resume=True', f'load_from={first}/iter_3.pth']):
+    for whose, *options in (('a run other than the one to resume', '--resume', first), ('an earlier run', ), (
+            'a run other', '--cfg-options', 'resume=True', f'load_from={first}/iter_3.pth')):
         code, said = call_tool('train.py', TINY_SEG_CONFIG, '--data-root', demo_data, '--work-dir', other,
                                '--no-pretrained', *options)
-        assert code == 1 and re.search(f'{other} has checkpoints .*iter_2.pth.*--overwrite', said)
+        assert code == 1 and re.search(f'{other} has checkpoints of {whose}.*iter_2.pth.*--overwrite', said)
     assert contents(other) == before
     check_work_dir(Config(dict(work_dir=str(first), resume=True)))  # as good as the option
     check_work_dir(Config(dict(work_dir=str(other))), overwrite=True)  # which the training then moves

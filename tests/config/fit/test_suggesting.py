@@ -68,6 +68,7 @@ def test_a_detector_of_one_stage(tmp_path):
     text, cfg = suggested(tmp_path, NUCLEI, RETINA, classes_from_data=True)
     assert cfg.model.bbox_head.anchor_generator.octave_base_scale < 4
     assert 'pipeline' not in text  # at 800 pixels the objects are large enough
+    assert 'init_cfg' not in text and 'num_classes' not in text  # what the options of a run change
     assert cfg.train_cfg.max_epochs == 50 and cfg.param_scheduler[1].milestones == [38, 46]
     assert cfg.param_scheduler[0].end == 100 and cfg.default_hooks.checkpoint.interval == 5
 
