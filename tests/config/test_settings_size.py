@@ -36,7 +36,7 @@ def test_the_recipe_for_detection():
     assert steps_of(cfg, 'test')[1].scale == steps_of(cfg, 'val')[1].scale == (640, 640)
     cfg = read_config(DETECTOR)
     set_image_size(cfg, (1333, 800))
-    assert cfg._cfg_dict == before._cfg_dict
+    assert cfg._cfg_dict == before._cfg_dict and size_of_test(cfg) == [1333, 800]
     cfg, before = (read_config('upernet_xcit_s12_p16_ade20k') for _ in range(2))
     set_image_size(cfg, 320, ['test_dataloader'])
     assert size_of_test(cfg) == [320]
@@ -65,6 +65,9 @@ def test_classification_keeps_the_crop_ratio():
     assert [steps_of(cfg, 'test')[1].scale, steps_of(cfg, 'test')[2].crop_size] == [439, 384]
     with pytest.raises(ConfigError, match='one side'):
         set_image_size(cfg, (384, 256))
+    steps_of(cfg, 'test')[:] = [dict(type='Resize', scale=256), dict(type='CenterCrop', crop_size=224)]
+    set_image_size(cfg, 112)  # that of the last step
+    assert [*steps_of(cfg, 'test')] == [dict(type='Resize', scale=128), dict(type='CenterCrop', crop_size=112)]
 
 
 def test_what_is_a_box():
@@ -85,8 +88,8 @@ def test_what_is_a_box():
     ([dict(type='ResizeShortestEdge', scale=800, max_size=1333)], [dict(scale=400, max_size=400)]),
     ([dict(type='FixShapeResize', width=640, height=640)], [dict(width=400, height=400)]),
     ([dict(type='Resize', scale_factor=1.5), dict(type='Resize', scale=(800, 800)),
-      dict(type='RandomCrop', crop_type='relative', crop_size=(0.5, 0.5))],
-     [dict(scale_factor=1.5), dict(scale=(400, 400)), dict(crop_size=(0.5, 0.5))])))
+      dict(type='RandomCrop', crop_type='relative', crop_size=(0.5, 0.5)), dict(type='RandomCrop', crop_size=(32, 96))],
+     [dict(scale_factor=1.5), dict(scale=(400, 400)), dict(crop_size=(0.5, 0.5)), dict(crop_size=(32, 64))])))
 def test_steps_of_the_frameworks(steps, wanted):
     cfg = config(steps)
     set_image_size(cfg, 400)

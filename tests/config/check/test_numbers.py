@@ -163,6 +163,12 @@ def test_the_unit_of_a_scheduler_and_that_of_the_run(warning):
         assert bool(text) == beyond and not warning(10, True, part)
     assert 'param_scheduler.0 (LinearLR) ends at 41, beyond the run of 40 iterations' in (
         text := warning(10, True, part, epoch_length=4)) and text.endswith('--cfg-options param_scheduler.0.end=4')
+    for by_epoch, end, run in ((True, 4, '3.5 epochs'), (False, 36, '35 iterations')):  # ends within an epoch
+        cfg = Config(dict(train_cfg=dict(max_epochs=4, max_iters=35), param_scheduler=[
+            dict(type='PolyLR', by_epoch=by_epoch, end=end)]))
+        assert f'ends at {end}, beyond the run of {run};' in warning(cfg, epoch_length=10)
+        cfg.param_scheduler[0].end = float(run.split()[0])
+        assert not warning(cfg, epoch_length=10)
     text = warning(100, False, dict(type='MultiStepLR', by_epoch=True, milestones=[5]))
     assert 'counts epochs, but this run counts iterations' in text and 'param_scheduler.0.by_epoch=False' in text
     assert not warning(100, False, dict(type='ReduceOnPlateauLR', by_epoch=True))

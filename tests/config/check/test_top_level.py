@@ -7,7 +7,7 @@ from mmengine.config import Config
 from helpers.paths import SMALL_SEG_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.check import check_config
 from xcit_dense.config.check import keys as keys_module
-from xcit_dense.config.check.top_level import check_top_level, find_new_keys, named
+from xcit_dense.config.check.top_level import check_top_level, find_new_keys, named, option_for
 from xcit_dense.config.loading import load_config, read_config
 from xcit_dense.errors import ConfigError
 
@@ -95,6 +95,14 @@ def test_options_for_variables_name_what_is_meant():
         line = find_new_keys(read_config(SMALL_SEG_CONFIG), {option: value})[option]
         assert all(word in line for word in words), line
     assert named(['a', 'b', 'c', 'd.lr']) == 'a, b, c, d.lr' and ' and 1 more' in named('abcde')
+    hooks = dict(ValLoss='--val-loss', Loggers='--log', EarlyStopping='--patience', Compile='--compile', EMA='')
+    assert {kind: option_for(f'custom_hooks.{kind}Hook.x') for kind in hooks} == hooks
+    for option, keys in {
+            '--image-size': 'img_size crop_size model.data_preprocessor.size', '--amp': 'optim_wrapper.type',
+            '--iterations': 'max_iters train_cfg.max_iters', '--epochs': 'epochs train_cfg.max_epochs',
+            '--lr': 'learning_rate optim_wrapper.a.optimizer.lr', '--batch-size': 'train_dataloader.batch_size',
+            '--workers': 'num_workers test_dataloader.persistent_workers', '': 'val_dataloader.batch_size'}.items():
+        assert {option_for(key) for key in keys.split()} == {option}
 
 
 def test_options_that_cannot_have_an_effect():
