@@ -94,19 +94,6 @@ optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=0
     assert 'Norms of XCiT decay, as a key for them would also be for norms of a head' in notes
 
 
-@pytest.mark.slow
-def test_rates_of_a_config_with_adamw_stay():
-    """Without the factors for parts of the old backbone; norms of the new one do not decay."""
-    cfg = adapted('mmdet::mask2former/mask2former_swin-t-p4-w7-224_8xb2-lsj-50e_coco.py')
-    found = rates(cfg)
-    assert found['backbone.blocks.11.norm3.bias'] == (1e-5, 0)
-    assert found['backbone.blocks.11.mlp.fc1.weight'] == (1e-5, 0.05)
-    assert found['panoptic_head.query_embed.weight'] == (1e-4, 0)
-    assert found['panoptic_head.cls_embed.weight'] == (1e-4, 0.05)
-    keys = cfg.optim_wrapper.paramwise_cfg.custom_keys
-    assert not [key for key in keys if not any(key in name for name in found)]
-
-
 def test_images_are_normalised_as_for_the_weights_and_maps_are_the_last_ones():
     cfg = adapted('mmdet::yolox/yolox_s_8xb8-300e_coco.py')
     assert (cfg.model.backbone.out_indices, cfg.model.backbone.out_strides) == ((5, 7, 11), (8, 16, 32))
@@ -197,10 +184,8 @@ def test_maps_that_xcit_has_not(own):
     assert _levels(tokens, 'it') == ([8], [16])
     with pytest.raises(ConfigError, match='VisionTransformer returns more than maps'):
         _levels(Config(dict(tokens, output_cls_token=True, with_cls_token=True)), 'it')
-    with pytest.raises(ConfigError, match='its backbone does not run: TypeError: '):
-        _levels(Config(dict(tokens, depth=1)), 'it')
-    last, lists = [dict(in_index=2)], [dict(in_index=1), dict(in_index=[0, 2])]
-    for heads in ([], last, lists, [dict(in_index=1), {}], dict(in_index=-1)):
+    lists = [dict(in_index=1), dict(in_index=[0, 2])]
+    for heads in ([], lists, [dict(in_index=1), {}], dict(in_index=-1)):
         _check_last_map_counts(dict(decode_head=heads), 3, 'it')
     _check_last_map_counts(dict(decode_head=dict(in_index=1), neck=dict(type='JPU')), 3, 'it')
     with pytest.raises(ConfigError, match='from map 1, 0, 2 of 4; .*model.decode_head.in_index=3'):

@@ -4,7 +4,6 @@ from mmengine.config import Config
 
 from xcit_dense.config import check
 from xcit_dense.config.check import check_hooks, check_schedule
-from xcit_dense.config.fit.fitting import suggest
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.settings import Settings
 from xcit_dense.config.testing import check_labelled
@@ -62,8 +61,6 @@ def test_options_without_a_meaning_are_refused_in_one_sentence(tmp_path):
     cfg = load_config(SMALL)
     with pytest.raises(ConfigError, match='--augment light would replace the views'):
         load_config(SMALL, settings=Settings(augment='light'))
-    with pytest.raises(ConfigError, match='--suggest is for detectors and segmentors'):
-        suggest(cfg, SMALL, 'the tests')
     cfg.merge_from_dict(dict(classes_from_data=True))
     with pytest.raises(DataError, match='no classes: set classes_from_data=False'):
         take_classes(cfg)

@@ -68,8 +68,11 @@ Loop, Saving = type('Loop', (EpochBasedTrainLoop, ), {}), type('Saving', (DenseC
 @pytest.mark.parametrize(('changes', 'said'), (
     (dict(train_cfg=dict(type=Loop, max_epochs=2)), 'train_cfg.type = Loop stays.*SIGTERM end the run without saving.*'
                                                     'not continue exactly'),
-    (dict(default_hooks=dict(checkpoint=dict(type='CheckpointHook', out_dir='elsewhere'))),
-     r"default_hooks.checkpoint = CheckpointHook \(out_dir='elsewhere'\) stays.*without saving"),
+    (dict(default_hooks=dict(checkpoint=dict(
+        type='CheckpointHook', out_dir='a', published_keys=1, filename_tmpl='b/c'))),
+     r"default_hooks.checkpoint = CheckpointHook \(out_dir='a', published_keys=1, filename_tmpl='b/c'\) stays.*saving"),
+    (dict(default_hooks=dict(checkpoint=dict(type='CheckpointHook', backend_args=dict(a=1)))),
+     r"runner_type = Runner \(backend_args={'a': 1}\) stays"),
     (dict(runner_type=Runner), 'runner_type = Runner stays.*without saving.*not at all'),
     (dict(default_hooks=dict(checkpoint=dict(type='CheckpointHook', out_dir='s3://bucket'))),
      r"runner_type = Runner \(out_dir='s3://bucket'\) stays")))

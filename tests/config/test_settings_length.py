@@ -74,6 +74,8 @@ def test_the_schedule_of_yolox():
     switch, pipeline, average, recipe = cfg.custom_hooks
     assert (switch.num_last_epochs, pipeline.switch_epoch, average.begin_epoch, recipe.schedule[0].action_epoch) == (
         5, 93, 10, 50) and cfg.train_cfg.val_interval == 10
+    set_length(cfg, 1, 'epochs')
+    assert [(p.get('begin'), p.end) for p in cfg.param_scheduler] == [(0, 1), (0, 1), (0, 1)]  # none of no length
 
 
 @pytest.mark.parametrize('before, after', (
@@ -93,9 +95,9 @@ def test_schedulers(before, after):
 
 def test_what_begins_after_a_warm_up_begins_where_it_ends():
     cfg = config([dict(type=kind, by_epoch=False, begin=begin, end=end) for kind, begin, end in (
-        ('LinearLR', 0, 100), ('PolyLR', 100, 1000))], max_iters=1000)
+        ('LinearLR', 0, 300), ('PolyLR', 300, 1000))], max_iters=1000)
     set_length(cfg, 100, 'iterations')
-    assert [(part.begin, part.end) for part in cfg.param_scheduler] == [(0, 10), (10, 100)]
+    assert [(part.begin, part.end) for part in cfg.param_scheduler] == [(0, 25), (25, 100)]  # a quarter at most
 
 
 @pytest.mark.parametrize('path, unit, length, key, wanted', (
@@ -123,11 +125,14 @@ def test_the_length_of_an_epoch(demo_data, tmp_path):
     assert cfg.train_cfg.max_iters == 30
     cfg, elsewhere = load_config(TINY_CONFIG, data_root=str(demo_data)), load_config(TINY_CONFIG)
     inner = cfg.train_dataloader.dataset
-    for dataset in (dict(type='ClassBalancedDataset', oversample_thr=1., dataset=inner), dict(inner, indices=4)):
+    twice = dict(type='RepeatDataset', times=2, dataset=inner)
+    for dataset in (dict(type='ClassBalancedDataset', oversample_thr=1., dataset=inner), dict(inner, indices=4),
+                    dict(type='ConcatDataset', datasets=[twice, inner]), inner):
         cfg.train_dataloader.dataset = dataset
+        cfg.train_dataloader.num_batch_per_epoch = 2 if dataset is inner else None
         with pytest.raises(ConfigError, match='--iterations: this config counts epochs.*Use --epochs N$'):
             set_length(cfg, 30, 'iterations')
-    cfg.train_dataloader.dataset = dict(type='RepeatDataset', times=2, dataset=inner)  # 3 iterations each
+    cfg.train_dataloader.dataset, cfg.train_dataloader.num_batch_per_epoch = twice, None  # 3 iterations each
     set_length(cfg, 30, 'iterations')
     assert cfg.train_cfg.max_epochs == 5
     with pytest.raises(DataError, match='Set --data-root DIR'):  # that is what is missing

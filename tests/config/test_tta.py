@@ -137,11 +137,3 @@ def test_the_tool_merges_with_all_other_options(config, demo_data, tmp_path, cal
     assert len([*(tmp_path / 'shown').rglob('*.jpg')]) == 3
     code, message = call_tool('test.py', config, tmp_path / 'm.onnx', '--data-root', demo_data, '--tta')
     assert code == 1 and message.startswith('error: --tta, --knn, --linear, --dtype')
-
-
-def test_a_classifier_with_flips(class_folders, tmp_path):
-    pytest.importorskip('mmpretrain')
-    weights = weights_of(TINY_CLS_CONFIG, class_folders, tmp_path)
-    done = run_tool('test.py', TINY_CLS_CONFIG, weights, '--data-root', class_folders, '--work-dir', tmp_path, '--tta',
-                    '--size', 48, '--report', tmp_path / 'report')
-    assert 'accuracy/top1: ' in done.stdout and (tmp_path / 'report/per_class.csv').exists()

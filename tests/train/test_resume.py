@@ -210,15 +210,12 @@ def test_waiting_gradients_of_another_number_of_processes_are_averaged(rank, pro
     monkeypatch.setattr(resuming, 'get_world_size', lambda: processes)
     monkeypatch.setattr(resuming, 'get_rank', lambda: rank)
     layer, found = torch.nn.Linear(1, 1), []
-    said = []
     runner = SimpleNamespace(model=layer, hooks=[], train_loop=SimpleNamespace(load_state_dict=found.append),
-                             train_dataloader=SimpleNamespace(dataset=[0] * 7),
-                             logger=SimpleNamespace(warning=said.append))
+                             train_dataloader=SimpleNamespace(dataset=[]))
     weight = [torch.full_like(layer.weight, value) for value in (1, 3)]
     resuming.restore_training(runner, dict(loops=['a', 'b'], gradients=dict(weight=weight), early_stopping=[],
-                                           samples=6 + rank), 'a.pth')
+                                           samples=0), 'a.pth')
     assert layer.weight.grad == grad and layer.bias.grad is None and found == [loop]
-    assert [f'run on {6 + rank} images, now there are 7' in line for line in said] == [True] * (rank != 1)
 
 
 def test_resume_never_starts_from_scratch(trained_segmentor, demo_data, tmp_path):

@@ -218,7 +218,7 @@ def test_where_nothing_was_learned_the_last_is_the_best(demo_data, tmp_path, cap
 def test_where_nothing_was_found_the_best_stays():
     """Mmdet then returns no metric for COCO."""
     DenseCheckpointHook(save_best='coco/bbox_mAP').save_best_of(None, {'val/loss': 1.})
-    with pytest.raises(ConfigError, match='there is no metric coco/bbox_map'):
+    with pytest.raises(ConfigError, match='save_best: there is no metric coco/bbox_map. Metrics: coco/bbox_mAP'):
         DenseCheckpointHook(save_best='coco/bbox_map', rule='greater').save_best_of(None, {'coco/bbox_mAP': 1.})
 
 

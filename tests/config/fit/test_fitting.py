@@ -218,15 +218,8 @@ model = dict(rpn_head=dict(anchor_generator=anchors), train_cfg={'rpn_proposal':
     assert cfg.test_dataloader.dataset.pipeline[1].scale[0] > 192
     fit(cfg := config_for(boxes, own(size + '_base_.param_scheduler[-1].end = 6', SMALL_CONFIG)))
     assert cfg.test_dataloader.dataset.pipeline[1].scale == (192, 192) and cfg.train_cfg.max_epochs == 6
-    several = '''
-train_cfg, workers = dict(max_epochs=6), 1
-def unused():
-    model = train_dataloader = 1
-if workers == 0:
-    pass
-else:
-    train_dataloader = dict(batch_size=8)
-'''
+    several = ('train_cfg, workers = dict(max_epochs=6), 1\ndef unused():\n    model = train_dataloader = 1\n'
+               'if not workers:\n    pass\nelse:\n    train_dataloader = dict(batch_size=8)\n')
     fit(cfg := config_for(boxes, own(several, ROOT / 'configs/fasterrcnn_xcit_n12_p16_small.py')))  # based on another
     assert cfg.train_cfg.max_epochs == 6 and cfg.model.test_cfg.rcnn.max_per_img > 50
     assert cfg.train_dataloader.batch_size == 8

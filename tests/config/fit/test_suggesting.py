@@ -74,20 +74,16 @@ def test_a_detector_of_one_stage(tmp_path):
 
 
 def test_images_of_rare_classes_are_repeated(tmp_path):
-    classes = 'less', 'a', 'b', 'rare'
-    images = [(*size, [*objects, *[('rare', 30, 30)] * (place < 8), *[('less', 30, 30)] * (place < 9)])
-              for place, (*size, objects) in enumerate(USUAL[:300])]
-    root = write_boxes(tmp_path / 'data', *images, classes=classes)
+    """Beside a pipeline of its own."""
+    objects = [(name, 12, 12) for name in 'aab' * 8]
+    root = write_boxes(tmp_path / 'data', *[(192, 192, [*objects, *[('rare', 12, 12)] * (place < 8)])
+                                            for place in range(300)], classes=('a', 'b', 'rare'))
     text, cfg = suggested(tmp_path, None, root=root)
     dataset = cfg.train_dataloader.dataset
     assert dataset.type == 'ClassBalancedDataset' and dataset.dataset.type == 'CocoDataset' and "'rare'" in text
     assert dataset.dataset.data_root == str(root) and dataset.oversample_thr == pytest.approx(9 * 8 / 300)
+    assert dataset.dataset.pipeline[2].scale[0] > 192
     check_config(cfg)
-    few = write_boxes(tmp_path / 'few', *[(*size, [(name, 12, 12) for name, *_ in objects] * 8)
-                                          for *size, objects in images], classes=classes)
-    _, cfg = suggested(tmp_path, None, root=few)  # with a pipeline of its own
-    dataset = cfg.train_dataloader.dataset
-    assert dataset.type == 'ClassBalancedDataset' and dataset.dataset.pipeline[2].scale[0] > 192
 
 
 def test_images_are_not_enlarged_beyond_what_they_show(tmp_path):
