@@ -92,8 +92,6 @@ def test_minima(metrics, asked, missed):
 
 @pytest.mark.parametrize('tool, args, words', (
     ('train', 'configs/nothing.py', 'there is no config'),
-    ('train', 'maskrcnn_xcit_s12_p8_coco --data-root nowhere', 'there is no folder'),
-    ('test', 'maskrcnn_xcit_n12_p16_small no.pth --data-root DATA', 'there is no file'),
     ('predict', 'maskrcnn_xcit_s12_p8_coco no.pth DATA --out x --score-thr 30', 'from 0 to 1, got 30'),
     ('plot_curves', 'nowhere', 'no log of a training run')))
 def test_mistakes_end_in_one_message(tool, args, words, demo_data, tmp_path, monkeypatch, call_tool):

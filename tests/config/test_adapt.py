@@ -103,8 +103,7 @@ def test_images_are_normalised_as_for_the_weights_and_maps_are_the_last_ones():
 
 
 def test_the_rest_of_an_optimizer_wrapper_and_images_of_four_channels_stay(own):
-    """Of rates by layer, which the old backbone had, the new config says that they are left out. The neck passes a map
-    on, so that a head takes its channels too."""
+    """Rates by layer, for the old backbone, are left out. A head of a map that the neck passes on gets its channels."""
     wrapper = dict(type='AmpOptimWrapper', loss_scale=512., dtype='bfloat16', accumulative_counts=2,
                    constructor='LayerDecayOptimizerConstructor',
                    paramwise_cfg=dict(decay_rate=0.9, num_layers=12, bypass_duplicate=True,
@@ -198,8 +197,7 @@ def test_a_detector_without_proposals_of_its_own_gets_some():
 
 
 def test_a_step_that_fails_is_no_reason_to_refuse(monkeypatch, own):
-    """As real images may differ; the new file names it, with the line of an error without words. Heads that cannot take
-    maps whose channels are last get others. Of the preprocessing only the order of colours differs."""
+    """The new file names it. A head cannot take maps whose channels are last; only the order of colours differs."""
 
     def loss_by_feat(self, *args):
         if not self.training_steps:

@@ -224,7 +224,7 @@ def test_stopped_while_they_are_measured_and_resumed_is_the_same(whole, demo_dat
 def spoiled(data, work_dir, **attributes):
     """Like `validated`, with a head whose losses of some images cannot be used once the training has begun."""
     return validated(TINY_SEG_CONFIG, data, work_dir, At(1, lambda runner: vars(
-        runner.model.decode_head).update(attributes)), **COUNTING, **{'default_hooks.logger.interval': 2})
+        runner.model.decode_head).update(attributes)), **COUNTING)
 
 
 def test_the_training_goes_on_after_a_loss_that_is_not_finite(demo_data, tmp_path):
@@ -241,10 +241,8 @@ def test_images_without_a_loss_are_left_out_with_a_warning(fails, told, demo_dat
     lines, checkpoint = spoiled(demo_data, tmp_path, fails=fails)
     assert checkpoint['meta']['iter'] == 4 and len(lines) == 2
     assert all(np.isnan(line['val/loss']) == (fails is None) for line in lines)
-    log = ''.join(capfd.readouterr())
-    said = re.findall(r'WARNING - (.* validation loss.*)', log)
+    said = re.findall(r'WARNING - (.* validation loss.*)', ''.join(capfd.readouterr()))
     assert re.search(told.replace('out .* ', 'out a validation loss, such as .*'), said[0])
-    assert re.findall(r'Loss\(val\)  \[(.*)\]', log) == ['2/3'] * 2
 
 
 def test_the_best_checkpoint_by_a_loss_that_is_not_measured(demo_data, tmp_path):

@@ -7,42 +7,35 @@ import torch
 
 from helpers.refusals import look_at, look_with_xcit, stock
 
-#: What is broken: the words of the error, the reason, and the beginnings of the paths.
+#: What is broken: words of the error, and the beginnings of the paths. What lacks parts of a run is a base of others.
 BROKEN = dict(mmdet=(
-    ('missing;', 'lacks parts of a run: it is a base of others, or for testing',
+    ('missing;',
      'centernet/centernet_tta common/ deepsort/ glip/odinw/override_category grounding_dino/odinw/override_category '
      'mm_grounding_dino/odinw/override_category qdtrack/qdtrack_faster-rcnn_r50_fpn_4e_base retinanet/retinanet_tta '
      'rtmdet/rtmdet_tta sort/sort_ strongsort/ yolox/yolox_tta'),
-    ('MOTChallengeMetrics', 'a type misspelt', 'bytetrack/bytetrack_yolox_x_8xb4-80e_crowdhuman-mot20train '
+    ('MOTChallengeMetrics', 'bytetrack/bytetrack_yolox_x_8xb4-80e_crowdhuman-mot20train '
      'bytetrack/bytetrack_yolox_x_8xb4-amp-80e_crowdhuman-mot20train'),
-    ('No such file', 'names a _base_ that does not exist',
-     'bytetrack/bytetrack_yolox_x_8xb4-amp-80e_crowdhuman-mot17halftrain_test-mot17test'),
-    ('does not exist', 'names a _base_ that does not exist', 'sort/faster-rcnn_r50_fpn_8xb2-'),
-    ('num_classes', 'lacks an argument that has no default', 'cascade_rpn/cascade-rpn_r50-caffe_fpn_1x_coco'),
-    ('eval_mode', 'an argument of another metric', 'pascal_voc/faster-rcnn_r50_fpn_1x_voc0712-cocofmt'),
-    ('by_epoch', 'an argument that the loop of its type does not accept', 'solov2/solov2-light_r'),
-    ('force_grad_on_level', 'an argument that the neck does not accept', 'v3det/fcos_swinb_fpn_8x4')), mmseg=())
-#: What is silently ignored.
-LATE, OLD = 'sets a variable that its base has already used', 'has a key of version 2, which nothing reads'
+    ('No such file', 'bytetrack/bytetrack_yolox_x_8xb4-amp-80e_crowdhuman-mot17halftrain_test-mot17test'),
+    ('does not exist', 'sort/faster-rcnn_r50_fpn_8xb2-'), ('by_epoch', 'solov2/solov2-light_r'),
+    ('num_classes', 'cascade_rpn/cascade-rpn_r50-caffe_fpn_1x_coco'),  # has no default
+    ('eval_mode', 'pascal_voc/faster-rcnn_r50_fpn_1x_voc0712-cocofmt'),  # of another metric
+    ('force_grad_on_level', 'v3det/fcos_swinb_fpn_8x4')), mmseg=())
+#: What is silently ignored: variables that a base has already used, keys of version 2, a factor of another name.
 LEFT_OUT = dict(mmdet=(
-    ('test_pipeline', LATE, 'bytetrack/bytetrack_yolox_x_8xb4-80e_crowdhuman-mot20train_test-mot20test '
+    ('test_pipeline', 'bytetrack/bytetrack_yolox_x_8xb4-80e_crowdhuman-mot20train_test-mot20test '
      'bytetrack/bytetrack_yolox_x_8xb4-amp-80e_crowdhuman-mot20train_test-mot20test '
      'strongsort/yolox_x_8xb4-80e_crowdhuman-mot20train_test-mot20test'),
-    ('max_iters', LATE, 'simple_copy_paste/mask-rcnn_r50_fpn_rpn-2conv_4conv1fc_syncbn-all_32xb2-ssj-90k '
+    ('max_iters', 'simple_copy_paste/mask-rcnn_r50_fpn_rpn-2conv_4conv1fc_syncbn-all_32xb2-ssj-90k '
      'simple_copy_paste/mask-rcnn_r50_fpn_rpn-2conv_4conv1fc_syncbn-all_32xb2-ssj-scp-90k'),
-    ('cudnn_benchmark', OLD, 'legacy_1.x/ssd300_coco_v1 openimages/ssd300_ pascal_voc/ssd300_ pascal_voc/ssd512_ '
+    ('cudnn_benchmark', 'legacy_1.x/ssd300_coco_v1 openimages/ssd300_ pascal_voc/ssd300_ pascal_voc/ssd512_ '
      'pisa/ssd300_ pisa/ssd512_ ssd/ssd300_ ssd/ssd512_ wider_face/ssd300_'),
-    ('optimizer_config', OLD, 'guided_anchoring/ga-fast-rcnn_r50-caffe_fpn_1x_coco')), mmseg=(
-    ('wd_mult', 'a factor of another name, which changes nothing', 'dnlnet/dnl_r'),
-    ('fp16', OLD, 'mae/mae-base_upernet'), ('runner', OLD, 'mobilenet_v3/'),
-    ('norm_cfg', LATE, 'swin/swin-tiny-patch4-window7_upernet_1xb8-20k_levir-256x256')))
-#: What does not fit XCiT as the backbone, in addition to what is broken.
-NOT_FOR_XCIT = dict(mmdet=(
-    ('out_channels[:len(in_channels)]', 'a neck that passes on the maps of its backbone',
-     'legacy_1.x/ssd300 pisa/ssd300'), ), mmseg=(
-    ('in_index = 4', 'a head for a fifth map', 'bisenetv2/bisenetv2_fcn'),
-    ('self.in_channels == self.channels', 'a head without convolutions', 'cgnet/cgnet_fcn'),
-    ('auxiliary_head.in_channels', 'a neck that passes on one of the maps', 'fastfcn/fastfcn_r50-d32_jpu')))
+    ('optimizer_config', 'guided_anchoring/ga-fast-rcnn_r50-caffe_fpn_1x_coco')), mmseg=(
+    ('wd_mult', 'dnlnet/dnl_r'), ('fp16', 'mae/mae-base_upernet'), ('runner', 'mobilenet_v3/'),
+    ('norm_cfg', 'swin/swin-tiny-patch4-window7_upernet_1xb8-20k_levir-256x256')))
+#: What does not fit XCiT as the backbone, in addition: necks that pass maps on, a fifth map, no convolutions.
+NOT_FOR_XCIT = dict(mmdet=(('out_channels[:len(in_channels)]', 'legacy_1.x/ssd300 pisa/ssd300'), ), mmseg=(
+    ('in_index = 4', 'bisenetv2/bisenetv2_fcn'), ('self.in_channels == self.channels', 'cgnet/cgnet_fcn'),
+    ('auxiliary_head.in_channels', 'fastfcn/fastfcn_r50-d32_jpu')))
 
 
 @pytest.mark.slow
@@ -78,8 +71,8 @@ def _in_processes(pool, function, paths, root):
 def _compare(found, known, wanted=None):
     """Compare the lines of each config with those that are known by the beginning of its path."""
     wrong = {name: lines for name, lines in found.items() if lines and not any(
-        name.startswith(tuple(starts.split())) and words in ' '.join(lines) for words, _, starts in known)}
+        name.startswith(tuple(starts.split())) and words in ' '.join(lines) for words, starts in known)}
     assert not wrong, '\n'.join(f'{name}: {lines}' for name, lines in wrong.items())
-    missed = [start for *_, starts in (known if wanted is None else wanted) for start in starts.split()
+    missed = [start for _, starts in (known if wanted is None else wanted) for start in starts.split()
               if not any(lines and name.startswith(start) for name, lines in found.items())]
     assert not missed  # a list of today's, so that it is not longer than it must be
