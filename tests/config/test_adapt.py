@@ -34,8 +34,10 @@ STOCK += [f'mmseg::{name}-512x512.py' for name in (
 
 
 def adapted(name, arch='nano_12_p16'):
-    """Return the adapted config, without weights."""
-    cfg = Config.fromstring(adapt(name, arch), '.py')
+    """Return the adapted config, without weights, of a model that trained for a step."""
+    text = adapt(name, arch)
+    assert 'A training step' not in text
+    cfg = Config.fromstring(text, '.py')
     drop_pretrained(cfg.model)
     return cfg
 
@@ -87,8 +89,9 @@ optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=0
     assert 'Learning rates are those of the base.\n' in text and 'Norms' not in text
     drop_pretrained(cfg.model)
     found, keys = rates(cfg), cfg.optim_wrapper.paramwise_cfg.custom_keys
-    assert found['backbone.blocks.3.norm1.weight'] == (5e-5, 0) and found['decode_head.conv_seg.bias'] == (1e-4, 0.05)
+    assert found['backbone.blocks.3.norm1.weight'] == found['backbone.blocks.3.norm3.bias'] == (5e-5, 0)
     assert found['backbone.blocks.3.attn.qkv.weight'] == (5e-5, 0.05) and 'rel_pos' not in keys
+    assert found['decode_head.conv_seg.bias'] == (1e-4, 0.05)
     changes, notes = _schedule(Config.fromfile(path), None, [*found, 'decode_head.norm2.weight'])
     assert changes['optim_wrapper']['paramwise_cfg']['custom_keys'] == dict(backbone=dict(lr_mult=0.5))
     assert 'Norms of XCiT decay, as a key for them would also be for norms of a head' in notes
@@ -207,10 +210,12 @@ def test_a_step_that_fails_is_no_reason_to_refuse(monkeypatch, own):
 
     monkeypatch.setattr('mmseg.models.decode_heads.FCNHead.training_steps', [], raising=False)
     monkeypatch.setattr('mmseg.models.decode_heads.FCNHead.loss_by_feat', loss_by_feat)
-    text = adapt(own('model = dict(data_preprocessor=dict(bgr_to_rgb=False, rgb_to_bgr=True))',
+    text = adapt(own("param_scheduler = dict(_delete_=True, type='PolyLR', by_epoch=False)\n"
+                     'model = dict(data_preprocessor=dict(bgr_to_rgb=False, rgb_to_bgr=True))',
                      'mmseg::fcn/fcn_r18-d8_4xb2-80k_cityscapes-512x1024.py'), 'nano_12_p16')
     assert "which real ones may not: FCNHead: AssertionError: at 'raise AssertionError'.\n" in text
-    model = Config.fromstring(text, '.py').model
+    model, steps = map(Config.fromstring(text, '.py').get, ('model', 'param_scheduler'))
+    assert [step.type for step in steps] == ['LinearLR', 'PolyLR']
     assert model.backbone.channels_last is False and 'pretrained' in model and model.pretrained is None
     assert model.data_preprocessor.bgr_to_rgb and model.data_preprocessor.rgb_to_bgr is False
 
