@@ -1,6 +1,5 @@
 """How the tools end: 0, 1 for what a user can fix, 2 for options, 128 and the number of a signal for a stop."""
 import errno
-import sys
 from argparse import Namespace
 
 import pytest
@@ -112,10 +111,3 @@ def test_mistakes_end_in_one_message(tool, args, words, demo_data, tmp_path, mon
 def test_options_that_are_misspelt_or_swallow_the_config(tool, args, words, call_tool):
     code, message = call_tool(f'{tool}.py', *args.split())
     assert code == 2 and words in message
-
-
-def test_words_of_the_process_are_read_where_none_are_given(monkeypatch, capsys):
-    monkeypatch.setattr(sys, 'argv', ['train.py', '--cfg-options', 'a=1', 'mine.py'])
-    with pytest.raises(SystemExit):
-        module_of('train').main()
-    assert '--cfg-options reads every word after it, including mine.py' in capsys.readouterr().err

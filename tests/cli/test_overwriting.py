@@ -160,12 +160,3 @@ def test_a_folder_predicted_twice_is_predicted_without_its_pictures(trained, dem
     assert ': 3 pictures' in predict(tmp_path / 'copy', tmp_path / 'two')
     results = json.loads((tmp_path / 'images/other/results.json').read_text())
     assert {record['file_name'] for record in results} <= {'out/mine.jpg', *names}
-
-
-def test_a_config_in_the_work_dir_is_not_overwritten_by_its_dump(demo_data, tmp_path):
-    config = tmp_path / 'my.py'
-    config.write_text(f"# My own words.\n_base_ = '{TINY_SEG_CONFIG}'\n")
-    run_tool('train.py', config, '--data-root', demo_data, '--no-pretrained', '--work-dir', tmp_path, '--cfg-options',
-             'train_cfg.max_iters=1')
-    assert config.read_text().startswith('# My own words.')
-    assert "type='XCiT'" in next(tmp_path.glob('*/my.py')).read_text()

@@ -91,7 +91,6 @@ optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=0
     found, keys = rates(cfg), cfg.optim_wrapper.paramwise_cfg.custom_keys
     assert found['backbone.blocks.3.norm1.weight'] == found['backbone.blocks.3.norm3.bias'] == (5e-5, 0)
     assert found['backbone.blocks.3.attn.qkv.weight'] == (5e-5, 0.05) and 'rel_pos' not in keys
-    assert found['decode_head.conv_seg.bias'] == (1e-4, 0.05)
     changes, notes = _schedule(Config.fromfile(path), None, [*found, 'decode_head.norm2.weight'])
     assert changes['optim_wrapper']['paramwise_cfg']['custom_keys'] == dict(backbone=dict(lr_mult=0.5))
     assert 'Norms of XCiT decay, as a key for them would also be for norms of a head' in notes

@@ -82,3 +82,5 @@ def test_another_number_of_images_is_said_and_trained_on(name, stop, count, demo
     assert f'on 6 images, now there are {count}' in told and 'nothing is left' not in told
     assert got['training']['samples'] == count
     assert (got['meta']['epoch'] if name == 'epochs' else got['meta']['iter']) in (2, 4)
+    train(cfg, resume=True)
+    assert 'nothing is left to train' in ''.join(capfd.readouterr())

@@ -152,6 +152,13 @@ def test_hook_logs_it_once_and_on_the_first_process_only(started, monkeypatch):
     runner.default_scope = SimpleNamespace(scope_name='theirs')
     runner._world_size = 3
     assert lines_of(runner)['batch'] == '6 images per step (2 per process x 3 processes x 1 accumulated)'
+    told = []
+    monkeypatch.setattr(startup, 'check_schedule', lambda cfg, length: told.append(length))
+    monkeypatch.setattr(startup, 'look', lambda cfg, *numbers: startup.Look({}, [str(numbers)]))
+    monkeypatch.setattr(startup, 'print_log', lambda text, **_: told.append(text))
+    for runner.train_loop.iterations in (0, 3):  # a resumed run was told before
+        StartupHook().before_train(runner)
+    assert told[0] == 3 and '(3, 6)' in told[1] and len(told) == 2
     del runner.train_dataloader.batch_sampler.batch_size
     runner.cfg.compile, runner.cfg.timed = True, [dict(why='as long as it may')]
     del runner.train_loop.val_interval  # which loops of others may not have

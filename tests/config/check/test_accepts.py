@@ -114,6 +114,7 @@ RETINA = ROOT / 'configs/retinanet_xcit_s12_p16_coco.py'
 @pytest.mark.parametrize('base, parts', (
     (RETINA, "type='FCOS', bbox_head=dict(_delete_=True, type='FCOSHead', num_classes=80, in_channels=256, "
      'strides=[8, 16, 32, 64, 128])'),  # an assigner is left over
+    (stock('mmdet', 'faster_rcnn/faster-rcnn_r50-caffe-c4_ms-1x_coco.py'), ''),  # that of a shared head
     (ROOT / 'configs/semfpn_xcit_n12_p16_small.py', 'decode_head=dict(feature_strides=[8, 16, 32, 64], '
      'in_index=[0, 1, 2, -1])'),  # strides that relate as those of the maps
     (stock('mmseg', 'maskformer/maskformer_r50-d32_8xb2-160k_ade20k-512x512.py'),  # indices that nothing reads
