@@ -1,5 +1,4 @@
 """What options change in a config, which loggers can be used, and what losses of validation data load."""
-import copy
 import sys
 from pathlib import Path
 
@@ -32,6 +31,14 @@ def test_hooks_are_added_behind_those_that_are_there():
         cfg = Config(dict(a=1, **before))
         options.add_hook(cfg, 'B', x=2)
         assert cfg.custom_hooks == [*(before.get('custom_hooks') or [])[:1], dict(type='B', x=2)]
+
+
+def test_a_run_stops_by_the_first_of_several_metrics():
+    cfg = load_config(TINY_SEG_CONFIG)
+    cfg.default_hooks.checkpoint.update(save_best=['aAcc', 'mIoU'], rule=['less', 'greater'])
+    options.set_best(cfg, patience=3)
+    hook = cfg.custom_hooks[-1]
+    assert (hook.monitor, hook.rule, hook.patience) == ('aAcc', 'less', 3)
 
 
 def test_start_weights_are_taken_out_wherever_they_are():
@@ -164,16 +171,6 @@ def detection(validation, training):
      [IMAGE, dict(type='RandomChoice', transforms=[[RESIZE, BOXES]]), PACK])])
 def test_steps_of_other_configs(validation, training, wanted):
     assert loss_dataloader(detection(validation, training))['dataset']['pipeline'] == wanted
-
-
-def test_other_loaders():
-    """Data sets inside others."""
-    cfg = detection([IMAGE, RESIZE, BOXES, PACK], [IMAGE, MASKS, PACK])
-    inner = cfg.val_dataloader.dataset
-    cfg.val_dataloader.dataset = dict(type='ConcatDataset', datasets=[
-        inner, dict(type='RepeatDataset', times=2, dataset=copy.deepcopy(inner))])
-    first, second = loss_dataloader(cfg)['dataset']['datasets']
-    assert first['pipeline'] == second['dataset']['pipeline'] == [IMAGE, MASKS, RESIZE, PACK]
 
 
 def test_the_hook_comes_once_and_needs_validation():

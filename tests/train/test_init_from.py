@@ -37,7 +37,7 @@ def other_data(tmp_path_factory):
 
 def begin(cfg):
     """Return the state of the model before its first step, and the runner."""
-    found, loaded = {}, []
+    found = {}
 
     def look(runner):
         found.update({name: value.clone() for name, value in runner.model.state_dict().items()})
@@ -45,10 +45,9 @@ def begin(cfg):
 
     runner = build_runner(cfg)
     runner.register_hook(At(1, look, where='before_train_iter'))
-    runner.register_hook(At(1, loaded.append, where='after_load_checkpoint'))
+    runner.register_hook(At(1, lambda _: pytest.fail('it may be of other classes'), where='after_load_checkpoint'))
     with pytest.raises(Stopped):
         runner.train()
-    assert not loaded  # an average in the file may have other classes
     return found, runner
 
 

@@ -9,10 +9,9 @@ from helpers.refusals import look_at, look_with_xcit, stock
 
 #: What is broken: words of the error, and the beginnings of the paths. What lacks parts of a run is a base of others.
 BROKEN = dict(mmdet=(
-    ('missing;',
-     'centernet/centernet_tta common/ deepsort/ glip/odinw/override_category grounding_dino/odinw/override_category '
-     'mm_grounding_dino/odinw/override_category qdtrack/qdtrack_faster-rcnn_r50_fpn_4e_base retinanet/retinanet_tta '
-     'rtmdet/rtmdet_tta sort/sort_ strongsort/ yolox/yolox_tta'),
+    ('missing;', 'centernet/centernet_tta common/ deepsort/ glip/odinw/override_category grounding_dino/odinw/override_'
+     'category mm_grounding_dino/odinw/override_category qdtrack/qdtrack_faster-rcnn_r50_fpn_4e_base '
+     'retinanet/retinanet_tta rtmdet/rtmdet_tta sort/sort_ strongsort/ yolox/yolox_tta'),
     ('MOTChallengeMetrics', 'bytetrack/bytetrack_yolox_x_8xb4-80e_crowdhuman-mot20train '
      'bytetrack/bytetrack_yolox_x_8xb4-amp-80e_crowdhuman-mot20train'),
     ('No such file', 'bytetrack/bytetrack_yolox_x_8xb4-amp-80e_crowdhuman-mot17halftrain_test-mot17test'),

@@ -53,8 +53,8 @@ def many(side, a, b, box=24):
     # thirty objects, and twice as many proposals
     (many(192, 17, 13), {RCNN: 30, RPN: 60, PROPOSALS: 60}, ()),
     (many(192, 17, 13), {RCNN: 29}, ('30 objects', 'model.test_cfg.rcnn.max_per_img = 29')),
-    (many(192, 17, 13), {RPN: 59}, ('30 objects', 'need 60 proposals', 'rpn.max_per_img = 59: use --cfg-options '
-                                    'model.test_cfg.rpn.max_per_img=100')),
+    (many(192, 23, 21), {RPN: 87}, ('44 objects', 'need 88 proposals', 'model.test_cfg.rpn.max_per_img = 87: use '
+                                    '--cfg-options model.test_cfg.rpn.max_per_img=150')),
     (many(192, 17, 13), {PROPOSALS: 59}, ('30 objects', 'model.train_cfg.rpn_proposal.max_per_img = 59')),
     (many(192, 17, 13), dict(name=RETINA, model__test_cfg__max_per_img=30), ()),
     (many(192, 17, 13), dict(name=RETINA, model__test_cfg__max_per_img=29), ('test_cfg.max_per_img = 29', )),
@@ -149,7 +149,8 @@ def test_thin_and_rare_classes_of_label_maps(tmp_path):
     cfg.val_dataloader.dataset.pipeline[1].scale = (96, 96)
     assert only(look(cfg, 12, 8), "2 classes 'b', 'c' are", '1.5 pixels: use --image-size 256')
     cfg = config_for(write_maps(tmp_path / 'rare', *small, *[band(20, 0, large)] * 3), SEG)
-    assert only(look(cfg, 12, 8), "'b'", 'fewer than 10 images')
+    assert look(cfg, 12, 8).warnings == [
+        "the class 'b' has fewer than 10 images to learn from (the fewest: 9): add more"]
     cfg.train_cfg.max_iters = 299
     cfg.param_scheduler = None
     assert any('--iterations 1000' in line for line in look(cfg, 12, 8).warnings)

@@ -98,12 +98,14 @@ def test_images_are_not_enlarged_beyond_what_they_show(tmp_path):
 
 def test_samples_are_for_the_usual_image_and_limits_for_the_fullest(tmp_path):
     images = [(256, 192, [('a', 20, 20), ('b', 24, 20)] * count) for count in (*[16] * 9, 110)]
+    samples = dict.fromkeys([f'model__train_cfg__{part}__sampler__num' for part in ('rpn', 'rcnn')], 32)
     cfg = config_for(write_boxes(tmp_path, *images), model__train_cfg__rpn_proposal__nms_pre=5000,
-                     model__train_cfg__rpn__sampler__num=32, model__train_cfg__rcnn__sampler__num=32)
+                     model__test_cfg__rpn__nms_pre=300, **samples)
     fit(cfg)
     trained = cfg.model.train_cfg
     assert (trained.rpn.sampler.num, trained.rcnn.sampler.num) == (96, 96)  # of 32 objects
-    assert (trained.rpn_proposal.max_per_img, trained.rpn_proposal.nms_pre) == (650, 5000)  # of 220
+    assert [(part.max_per_img, part.nms_pre) for part in (trained.rpn_proposal, cfg.model.test_cfg.rpn)] == [
+        (650, 5000), (650, 650)]  # of 220
 
 
 def streets(root, width):
