@@ -127,7 +127,10 @@ def test_it_differs_from_a_published_recipe_as_written(name):
         weights = zoo.get_weights(cfg.init_from)  # the whole published model
         assert cfg.init_from.startswith(f'xcit://{name.partition("_")[0]}_') and weights.arch == cfg.model.backbone.arch
         assert load_config(name, pretrained=False).init_from is None
-        assert load_config(name, pretrained=False, init_from='mine.pth').init_from == 'mine.pth'
+        given = {'load_from': 'a.pth', 'model.backbone.init_cfg': dict(type='Pretrained', checkpoint='b.pth')}
+        assert load_config(name, cfg_options=given).model.backbone.init_cfg  # load_from goes first
+        cfg = load_config(name, cfg_options=given, init_from='mine.pth')
+        assert (cfg.init_from, cfg.load_from, cfg.model.backbone.init_cfg) == ('mine.pth', None, None)
 
 
 def plain(value):

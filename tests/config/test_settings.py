@@ -97,10 +97,10 @@ def test_the_rate_follows_the_batch_size(said):
         assert cfg.auto_scale_lr.base_batch_size == 16 * factor
         assert 'optim_wrapper.optimizer.lr' in said[-1]
     cfg = read_config(DETECTOR)
-    cfg.param_scheduler = [dict(type='OneCycleLR', eta_max=2.), dict(type='CosineAnnealingMomentum', eta_min=3.),
-                           dict(type='CosineAnnealingParamScheduler', param_name='weight_decay', eta_min=4.)]
+    cfg.param_scheduler = [dict(type='OneCycleLR', eta_max=2.), dict(type='CosineAnnealingMomentum', eta_max=3.),
+                           dict(type='CosineAnnealingParamScheduler', param_name='weight_decay', eta_max=4.)]
     apply_settings(cfg, Settings(lr=5e-4))
-    assert [part.get('eta_max', part.get('eta_min')) for part in cfg.param_scheduler] == [pytest.approx(10), 3, 4]
+    assert [part.eta_max for part in cfg.param_scheduler] == [pytest.approx(10), 3, 4]
     for settings in (dict(lr=5e-4), dict(batch_size=4)):
         warm_up, cosine = changed('maskrcnn_xcit_n12_p16_small', **settings).param_scheduler
         assert cosine.eta_min == pytest.approx(5e-7) and warm_up.start_factor == 0.01

@@ -155,7 +155,7 @@ CASES = dict(
             type='EarlyStoppingHook', monitor='mIoU', rule='greater', patience=5)]}),
     iterations_skipping=(TINY_SEG_CONFIG, 0, {
         **_SUMMED, 'train_cfg.bad_loss': 'skip', 'train_cfg.max_iters': 6,
-        'custom_hooks': [dict(type='PoisonHook', rank=0, iteration=2, heal=True)]}),
+        'custom_hooks': [dict(type='PoisonHook', rank=0, iteration=place, heal=True) for place in (2, 5)]}),
     epochs=(TINY_SEG_CONFIG, 0, {  # of three iterations, the last one of two
         **_SUMMED, 'train_cfg': dict(_delete_=True, type='DenseEpochLoop', max_epochs=2, max_iters=5),
         'train_dataloader.sampler': dict(_delete_=True, type='DefaultSampler', shuffle=True),
