@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from helpers.faulty_data import ANNOTATIONS, INFINITE, NAN, coco, fields, rewrite
-from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.paths import SAMPLES, TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.check import check_before_training, check_data_set
@@ -133,3 +133,13 @@ def test_class_folders_are_counted_drawn_and_dropped_from(root, tmp_path):
     assert re.search(r'star +3 +20.0% #', said) and (root / 'classes/train/star/x.jpg').exists()
     sheet = Image.open(tmp_path / 'out/train_dataloader.png').convert('RGB')
     assert len(sheet.getcolors(1 << 24)) > 1000
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (SAMPLES / 'coco_sample').is_dir(), reason='no samples beside the checkout')
+@pytest.mark.parametrize('config, folder', (
+    ('maskrcnn_xcit_s12_p8_coco', 'coco_sample'),
+    ('semfpn_xcit_s12_p16_ade20k', 'ade20k_sample/ADEChallengeData2016')))
+def test_real_data_has_no_errors(tmp_path, config, folder):
+    done = run_tool('check_data.py', config, '--data-root', SAMPLES / folder, '--out', tmp_path)
+    assert re.search(r'^0 errors', done.stdout, re.M) and re.search(r'^  person ', done.stdout, re.M)
