@@ -40,12 +40,17 @@ def test_two_annotation_files(folder, tmp_path):
 
 def test_two_folders_of_images_or_none(folder, tmp_path):
     root = exports.one_file(tmp_path / 'data', folder='left')
+    (root / 'link').symlink_to('left')
+    assert len(read(placed(root, folder))['train']) == 10  # one folder by two names
+    (root / 'link').unlink()
     shutil.copytree(root / 'left', root / 'right')
     with fails(DataError, 'left', 'right', '--train-images'):
         placed(root, folder)
     (root / 'right').rename(root / 'test')  # of another part
     assert placed(root, folder).train_dataloader.dataset.data_prefix.img == 'left'
-    (root / 'test').rename(root / 'right')
+    (root / 'test').rename(root / 'train')  # of its own
+    assert placed(root, folder).train_dataloader.dataset.data_prefix.img == 'train'
+    (root / 'train').rename(root / 'right')
     (root / 'left/003.jpg').rename(tmp_path / '003.jpg')  # the most images
     assert placed(root, folder).train_dataloader.dataset.data_prefix.img == 'right'
     (tmp_path / '003.jpg').rename(root / 'left/003.jpg')
@@ -149,7 +154,8 @@ def test_a_file_that_the_config_names_itself_is_meant(folder, tmp_path):
     (exports.yolo, TINY_SEG_CONFIG, 'YOLO labels in data.yaml.*fasterrcnn_xcit_n12_p16_small'),
     (exports.yolo, 'semfpn_xcit_s12_p16_custom', 'YOLO labels in data.yaml.*fasterrcnn_xcit_s12_p16_custom'),
     (exports.roboflow, TINY_SEG_CONFIG, "COCO annotations in .*_annotations.coco.json.*maskrcnn_xcit_n12_p16_small"),
-    (exports_segmentation.camvid, TINY_CONFIG, 'label maps in .*annot.*semfpn_xcit_n12_p16_small'),
+    (lambda root: exports_segmentation.pairs(root, 'images', 'labels', 'ab'), TINY_CONFIG,
+     'label maps in labels for images in images .use semfpn_xcit_n12_p16_small'),
     (exports_segmentation.label_studio, TINY_CONFIG, 'Label Studio.*semfpn_xcit_n12_p16_small'),
     *((None, config, 'for each class in train .use xcit_n12_p8_small')
       for config in (TINY_CONFIG, TINY_SEG_CONFIG))))

@@ -37,7 +37,7 @@ def divide(content, folder, share=None, name='a.json'):
 
 
 @pytest.mark.parametrize('count, share, wanted', ((10, None, 2), (10, 0.5, 5), (2, None, 1), (3, 0.99, 2),
-                                                  (100, 0.01, 1), (40, 0.25, 10)))
+                                                  (100, 0.01, 1), (11, 0.25, 3), (9, 0.25, 2)))
 def test_the_share(count, share, wanted, folder, tmp_path):
     """It depends on names alone, not on the order in which a tool writes images."""
     names = [f'{number}.jpg' for number in range(count)]
