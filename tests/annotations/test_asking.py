@@ -36,6 +36,7 @@ def test_two_annotation_files(folder, tmp_path):
     cfg = placed(root, tmp_path / 'other', train_annotations='older.json',
                  val_annotations=str(root / 'annotations.json'))
     assert numbers(cfg)[0] == SEVERAL
+    assert numbers(placed(root, tmp_path / 'c', val_annotations='older.json'))[0] == SEVERAL  # the other one trains
 
 
 def test_two_folders_of_images_or_none(folder, tmp_path):
@@ -152,7 +153,8 @@ def test_a_file_that_the_config_names_itself_is_meant(folder, tmp_path):
 
 @pytest.mark.parametrize('make, config, words', (
     (exports.yolo, TINY_SEG_CONFIG, 'YOLO labels in data.yaml.*fasterrcnn_xcit_n12_p16_small'),
-    (exports.yolo, 'semfpn_xcit_s12_p16_custom', 'YOLO labels in data.yaml.*fasterrcnn_xcit_s12_p16_custom'),
+    (lambda root: exports.yolo(root, form='bare'), 'semfpn_xcit_s12_p16_custom',
+     'YOLO labels in labels/ .*fasterrcnn_xcit_s12_p16_custom'),
     (exports.roboflow, TINY_SEG_CONFIG, "COCO annotations in .*_annotations.coco.json.*maskrcnn_xcit_n12_p16_small"),
     (lambda root: exports_segmentation.pairs(root, 'images', 'labels', 'ab'), TINY_CONFIG,
      'label maps in labels for images in images .use semfpn_xcit_n12_p16_small'),

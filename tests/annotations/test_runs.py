@@ -1,6 +1,7 @@
 """From an export to a model: the tools, with --data-root and nothing else of the data."""
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,10 @@ from annotations import exports
 
 from helpers.paths import TINY_CONFIG
 from helpers.tools import run_tool
+from xcit_dense.annotations import folder_of_training
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.classes import take_classes
+from xcit_dense.weights.files import read_notes, write_notes
 
 LONG = '--cfg-options', 'train_cfg.max_epochs=1'
 
@@ -51,6 +54,10 @@ def test_tests_and_resumed_runs_use_the_images_that_the_training_held_out(tmp_pa
     for checkpoint in (run, run / 'epoch_1.pth', copy):
         done = run_tool('test.py', TINY_CONFIG, checkpoint, '--data-root', root, '--work-dir', tmp_path / 'tested')
         assert '3 images, 9 objects' in done.stdout
+    notes = read_notes(run)
+    write_notes(run, replace(notes, run='another'))
+    assert folder_of_training(copy) is None
+    write_notes(run, notes)
     run.rename(tmp_path / 'gone')
     done = run_tool('test.py', TINY_CONFIG, copy, '--data-root', root, '--work-dir', tmp_path / 'moved', check=False)
     assert done.returncode == 1 and 'would hold out 0.2' in done.message and '--val-share 0.5' in done.message
@@ -73,6 +80,9 @@ def test_a_work_dir_that_was_moved(tmp_path):
     """The config that it holds names files where they were; they are found where it is now."""
     root = exports.one_file(tmp_path / 'data', 6)
     _config(root, tmp_path / 'run').dump(tmp_path / 'run/config.py')
+    shutil.copytree(tmp_path / 'run', tmp_path / 'copy')  # of one that is still there, they are not looked for
+    cfg = load_config(tmp_path / 'copy/config.py', work_dir=tmp_path / 'copy', pretrained=False)
+    assert Path(cfg.val_evaluator.ann_file) == tmp_path / 'run/data/val.json'
     (tmp_path / 'run').rename(tmp_path / 'moved')
     held_out = (tmp_path / 'moved/data/val.json').read_bytes()
     for data_root in (root, None):

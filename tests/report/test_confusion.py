@@ -87,6 +87,8 @@ def draw(tmp_path, monkeypatch):
         return SimpleNamespace(
             shares=axes.images[0].get_array(), x=[text.get_text() for text in axes.get_xticklabels()],
             y=[text.get_text() for text in axes.get_yticklabels()], title=figures[-1].get_suptitle(),
+            labels=(axes.get_xlabel(), axes.get_ylabel()),
+            white=[text.get_text() for text in axes.texts if text.get_color() == 'white'],
             texts={text.get_position()[::-1]: text.get_text() for text in axes.texts})
 
     return draw
@@ -96,6 +98,7 @@ def test_colours_are_shares_of_the_row_and_cells_have_counts(draw, tmp_path):
     drawn = draw([[3, 1, 0], [0, 12345, 0], [0, 0, 0]], ('a $1 b', 'long' * 20, 'no\nimage'))
     assert drawn.shares.tolist() == [[0.75, 0.25, 0], [0, 1, 0], [0, 0, 0]]
     assert drawn.texts == {(0, 0): '3', (0, 1): '1', (1, 1): '12345'}
+    assert drawn.white == ['3', '12345'] and drawn.labels == ('prediction', 'truth (images)')
     assert drawn.x[::2] == ['a $1 b', 'no\\nimage']
     assert drawn.y[::2] == ['a $1 b (4)', 'no\\nimage (0)'] and len(drawn.y[1]) < 40
     assert drawn.title == '12,348 of 12,349 images correct (100.0%)\nnumbers: images; colours: share of the row'

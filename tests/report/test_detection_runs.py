@@ -136,14 +136,14 @@ def test_mistakes_of_every_kind(tmp_path):
     assert first.name.endswith('3.png') and second.name.endswith('2.png') and third.values['mistakes'] == 0
     assert first.values == dict(mistakes=4, objects=3, found=1, missed=1, wrong_class=1, false_positives=2)
     assert len(list(content.pictures)) == 2  # the other has no mistake
-    assert '1 region with iscrowd' in dict(content.facts)['objects']
+    assert dict(content.facts)['objects'] == '4 and 1 region with iscrowd'
 
 
 def test_images_that_were_not_tested(tmp_path):
     """pycocotools counts their objects."""
-    done = run(tmp_path, found=FOUND[:1])
-    assert [row.values['missed'] for row in done.content.images[1]] == [2, 0]
-    assert done.content.images[1][0].name == '2.png' and any('1 image ' in note for note in done.content.notes)
+    done = run(tmp_path, truth=[*TRUTH, [(0, 5, 5, 9, 9)]], found=FOUND[:1])
+    assert [(row.name, row.values['missed']) for row in done.content.images[1][:2]] == [('2.png', 2), ('3.png', 1)]
+    assert any('2 images of' in note and 'the id 2. ' in note for note in done.content.notes)
 
 
 def test_pictures_have_both_sides_and_skip_unreadable_files(tmp_path):

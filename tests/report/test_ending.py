@@ -120,6 +120,7 @@ def test_the_best_that_the_resumed_run_left_elsewhere_has_its_path(tmp_path):
     runner = runner_of(read_config('xcit_n12_p8_imagenet'), tmp_path / 'run', infos)
     assert f'at iteration 5: {tmp_path}/before/best_iter_5.pth\n' in EndingHook().describe_end(runner)
     (tmp_path / 'run/best_iter_5.pth').touch()
+    infos['best_ckpt_accuracy/top1'] = infos.pop('best_ckpt')  # of one of several metrics
     assert 'at iteration 5: best_iter_5.pth\n' in EndingHook().describe_end(runner)
 
 
@@ -129,6 +130,7 @@ def test_a_classifier_classifies_next_and_what_is_not_kept_is_said(tmp_path):
     text = EndingHook().describe_end(runner)
     assert ('best     accuracy/top1 40 at iteration 5, not kept: --cfg-options '
             'default_hooks.checkpoint.save_best=accuracy/top1 keeps it\n') in text
+    assert re.search(f'xcit_dense test .*xcit_n12_p8_imagenet.py {tmp_path} --report\n', text)
     assert text.endswith(f'xcit_dense classify {tmp_path} IMAGES --out {tmp_path}/classified.json')
     runner.message_hub.runtime_info['of_validations'] = [[5, 40.]]
     cfg.default_hooks.checkpoint.update(save_best='of_a_user')  # by no rule that mmengine knows

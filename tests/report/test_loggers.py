@@ -195,6 +195,12 @@ def test_mlflow_without_a_server_logs_into_the_work_dir(tmp_path, monkeypatch):
     assert run.data.params == {'a.b': '[1, 2]', 'c.0.d': 'e' * 500}
 
 
+def test_mlflow_has_the_config_in_parts_with_names_that_it_accepts():
+    assert dict(loggers._flat(dict(a=dict(b=[1, 2]), c=[dict(d=3), 4], e={}))) == {
+        'a.b': [1, 2], 'c.0.d': 3, 'c.1': 4, 'e': {}}
+    assert loggers._allowed('val/a-b c(d)é') == 'val/a-b c_d__'
+
+
 def add_logger(monkeypatch, kind, fails='', **functions):
     """Add a kind of logger, of which one method may fail; return the list of the calls of the others."""
     calls = []
@@ -265,6 +271,13 @@ def test_the_handful_is_spread_and_stays(demo_data, tmp_path):
         snapshots.begin(runner)
         found = [name for first in range(0, 21, 4) for name, _ in snapshots.drawn(samples[first:first + 4])]
         assert found == [f'validation/{number}_{i}' for number, i in enumerate((0, 4, 8, 12, 16, 20), 1)]
+
+
+def test_large_pictures_are_made_smaller():
+    snapshots, picture = Snapshots(), np.zeros((900, 1500, 3), np.uint8)
+    snapshots._reader = SimpleNamespace(load=lambda path: dict(img=picture))
+    snapshots._draw_sample = lambda picture, sample: np.concatenate([picture, picture], 1)
+    assert snapshots._draw(SimpleNamespace(img_path='a')).shape == (480, 1600, 3)
 
 
 def test_a_classifier_is_logged_by_iterations_with_the_names_on_its_images(class_folders, tmp_path, monkeypatch):
@@ -341,7 +354,7 @@ def test_a_branch_of_a_run_in_another_folder_is_another_run(tmp_path, monkeypatc
         open=lambda cfg: ''))
     for folder, is_resumed in ((tmp_path, True), (tmp_path / 'before', True), (tmp_path, False)):
         infos = dict(seen_run=('abc', str(folder)))
-        LoggersHook(['seen']).before_train(SimpleNamespace(
+        LoggersHook(['seen', 'seen']).before_train(SimpleNamespace(
             message_hub=SimpleNamespace(runtime_info=infos), visualizer=SimpleNamespace(add_scalars=None), iter=7,
             work_dir=tmp_path, cfg=Config(), _resume=is_resumed))
     assert given == [(7, 'abc'), (7, None), (7, None)]

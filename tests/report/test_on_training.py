@@ -44,3 +44,4 @@ def test_they_are_those_of_a_test_on_the_training_images(config, run, options, d
     cells = re.findall(r'</th><td class="n">([^<]+)</td><td class="n">([^<]+)</td></tr>', page)
     assert len(cells) > 2 and all(tested == trained for tested, trained in cells), cells
     assert 'the same on 6 training images:' in done.stdout
+    assert (f'{demo_data}/annotations/instances_train2017.json' in page) == (run == 'trained')

@@ -132,6 +132,9 @@ def test_what_is_shown_of_metrics_and_time(monkeypatch):
     accuracy, _ = hook.content()[-1].axes  # and no plot of memory
     line, = accuracy.lines
     assert line.get_xdata().tolist() == [160, 224] and np.array_equal(line.get_ydata(), [np.nan, 25.], equal_nan=True)
+    hook.rows[164] = hook.rows[160]
+    assert hook.content()[-1].axes[0].get_xticks().tolist() == [160, 224]  # as many as there is room for
+    del hook.rows[164]
     hook.size, hook._start, hook._on_gpu, hook._write = 224, 0., False, lambda runner: None
     hook._busy = [(9., 2), (0.1, 2), (0.3, 4)]  # seconds and images of batches, of which the first is slower
     hook.after_test_epoch(None)
@@ -139,5 +142,7 @@ def test_what_is_shown_of_metrics_and_time(monkeypatch):
     monkeypatch.setattr(sizes, 'all_gather_object', lambda found: [(2., 4, 0), (1., 5, 2**31)])  # of two processes
     hook.after_test_epoch(None)
     assert hook.rows[224]['ms/image'] == pytest.approx(3000 / 9) and hook.rows[224][MEMORY] == 2
-    hook.rows = {160: {'size': 160, 'mine': 0.5, 'seconds': 1., 'ms/image': 9., MEMORY: 1.}}
-    assert '0.5000' in hook.table() and len(hook.content()[-1].axes) == 3
+    for name, value, shown in (('mine', 0.5, 0.5), ('coco/bbox_mAP', 0.5, 50), ('multi-label/mAP', 37., 37)):
+        hook.rows = {160: {'size': 160, name: value, 'seconds': 1., 'ms/image': 9., MEMORY: 1.}}
+        accuracy, *others = hook.content()[-1].axes
+        assert f'{value:.4f}' in hook.table() and len(others) == 2 and accuracy.lines[0].get_ydata() == [shown]
