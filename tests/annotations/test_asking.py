@@ -233,5 +233,7 @@ def test_class_folders(classes):
     with pytest.raises(ConfigError, match='--val-share'):
         classes('b', val_share=0.1)
     # a folder that the config names itself is meant
+    assert classes('valid', 'd', change=lambda cfg: cfg.val_dataloader.dataset.update(ann_file='mine.txt')) == [
+        'train', 'val', 'val']
     assert classes('valid', 'c', change=lambda cfg: cfg.val_dataloader.dataset.data_prefix.update(
         img_path='mine')) == ['train', 'mine', 'val']

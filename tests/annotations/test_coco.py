@@ -112,7 +112,9 @@ def test_categories_in_another_order_are_matched_by_name(root, folder, capfd):
 
     rewrite(root, renumber, 'annotations/instances_val2017.json')
     assert objects_in(read(placed(root, folder))['val']) == before
-    assert 'instances_val2017.json, with the category ids of training by name' in capfd.readouterr().out
+    said = capfd.readouterr().out
+    assert 'instances_val2017.json, with the category ids of training by name' in said
+    assert 'none; the validation data is used' in said  # both read one file
     # and a class without objects may be in one file only
     rewrite(root, lambda content: content['categories'].insert(0, dict(id=7, name='unused')),
             'annotations/instances_val2017.json')

@@ -141,7 +141,7 @@ def test_loss_padding_and_metric_follow(camvid, demo_data):
     with pytest.raises(ConfigError, match="'ADE20KDataset' cannot ignore labels. Use ImageFolderDataset"):
         config(demo_data, 3, name='semfpn_xcit_n12_p16_ade20k')
     with pytest.raises(ConfigError, match='0 to 255, got 256'):
-        config(camvid, 256)
+        config(camvid, 300, 256)
     # padding is what the heads leave out: the loss fails at 255
     cfg, plain = config(camvid, options={'model.decode_head.ignore_index': 4}), config(camvid)
     for each in (cfg, plain):
@@ -160,7 +160,7 @@ def test_a_label_without_a_class_is_told_with_what_helps(camvid):
     assert said.count('has labels without a class') == 2 and '4 times, for example' in said  # training and validation
     with pytest.raises(DataError, match=r'--ignore-label 3 4\..*classes\.txt'):
         take_classes(config(camvid))
-    check_before_training(cfg := config(camvid, 3, 4, 77))
+    check_before_training(cfg := config(camvid, 3, 4, 77, 255))
     take_classes(cfg)
     assert cfg.model.decode_head.num_classes == 3
 
