@@ -115,9 +115,10 @@ def test_options_that_cannot_be(folder, tmp_path):
 
 
 def test_a_file_of_no_part_or_of_two_does_not_count_beside_those_of_each(tmp_path):
-    files = [(tmp_path / name, {}) for name in ('train.json', 'val2017.json', 'train_val.json', 'mine.json')]
-    assert by_part(files, tmp_path) == dict(train=files[0], val=files[1])
-    assert by_part(files[1:], tmp_path, ['train']) == dict(val=files[1])
+    root = tmp_path / 'val'  # whose own name says nothing
+    files = [(root / name, {}) for name in ('train.json', 'val2017.json', 'train_val.json', 'mine.json')]
+    assert by_part(files, root) == dict(train=files[0], val=files[1])
+    assert by_part(files[1:], root, ['train']) == dict(val=files[1])
 
 
 @pytest.mark.parametrize('change, words', (

@@ -137,9 +137,10 @@ def test_images_alone_may_be_elsewhere(root):
         dataset = coco(root, pipeline=[dict(type='LoadImageFromFile', **step)])
         check_data(Config(dict(train_dataloader=dict(dataset=dataset))))
         assert kinds_in(dataset) == {'not-checked'} and classes_of_data(dataset)['classes'] == CLASSES
-    local = dict(backend_args=dict(backend='local'))
-    dataset = coco(root, pipeline=[dict(type='LoadImageFromFile', **local)], **local)
-    assert kinds_in(dataset) == {'image-missing'}
+    for name in ('disk', 'local'):
+        local = dict(backend_args=dict(backend=name))
+        dataset = coco(root, pipeline=[dict(type='LoadImageFromFile', **local)], **local)
+        assert kinds_in(dataset) == {'image-missing'}
     with pytest.raises(DataError, match='train2017'):
         check_data(Config(dict(train_dataloader=dict(dataset=dataset))))
 

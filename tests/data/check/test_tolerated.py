@@ -106,7 +106,8 @@ def test_a_label_that_heads_and_metrics_ignore(root):
     check_before_training(cfg)
     take_classes(cfg)
     assert cfg.model.decode_head.num_classes == 6
-    cfg = Config(dict(cfg, model=dict(decode_head=[dict(num_classes=6, ignore_index=254), dict(num_classes=6)])))
+    cfg = Config(dict(cfg, model=dict(decode_head=dict(num_classes=6, ignore_index=254),
+                                auxiliary_head=[dict(num_classes=6)])))
     assert 'map-labels' in kinds_of(check_data_sets(cfg)['train_dataloader'])  # one head does not
 
 
