@@ -35,15 +35,6 @@ def test_from_an_export_to_predictions(make, images, tmp_path):
     assert f'in {root}' in done.stdout and '0 errors' in done.stdout
 
 
-def test_boxes_without_masks(tmp_path, call_tool):
-    """Mask R-CNN cannot be trained on them, which both tools say, with what can."""
-    root = exports.yolo(tmp_path / 'data', counts=(4, 2))
-    options = '--data-root', root, '--work-dir', tmp_path / 'run', '--no-pretrained', *LONG
-    code, text = call_tool('train.py', TINY_CONFIG, *options)
-    assert code == 1 and 'fasterrcnn_xcit_n12_p16_small' in text and 'no segmentation' in text
-    assert call_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'found')[0] == 1
-
-
 def test_tests_and_resumed_runs_use_the_images_that_the_training_held_out(tmp_path):
     root, run = exports.one_file(tmp_path / 'data', 6), tmp_path / 'run'
     run_tool('train.py', TINY_CONFIG, '--data-root', root, '--work-dir', run, '--no-pretrained', '--val-share', '0.5',

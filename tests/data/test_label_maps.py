@@ -11,16 +11,10 @@ from helpers.faulty_data import coco, folders, kinds_of, only, to_hdr
 from helpers.paths import TINY_SEG_CONFIG
 from xcit_dense.annotations import DataOptions
 from xcit_dense.config.loading import load_config
+from xcit_dense.data import label_maps
 from xcit_dense.data.check import check_before_training, check_data_set, check_data_sets
 from xcit_dense.data.classes import classes_of_data, take_classes
-from xcit_dense.data.label_maps import (
-    LabelMaps,
-    label_map,
-    labels_in_files,
-    labels_of_classes,
-    pad_as_ignored,
-    void_names,
-)
+from xcit_dense.data.label_maps import LabelMaps, label_map, labels_in_files, labels_of_classes, void_names
 from xcit_dense.errors import ConfigError, DataError
 
 
@@ -156,7 +150,7 @@ def test_loss_padding_and_metric_follow(camvid, demo_data):
         take_classes(each, on_findings='warn')
     two = [dict(num_classes=2, ignore_index=label) for label in (4, 3)]
     heads = Config(dict(model=dict(decode_head=two, data_preprocessor=dict(seg_pad_val=255))))
-    pad_as_ignored(heads)  # of heads that differ, neither is right
+    label_maps.pad_as_ignored(heads)  # of heads that differ, neither is right
     assert heads.model.data_preprocessor.seg_pad_val == 255
     assert cfg.model.data_preprocessor.seg_pad_val == 4 and plain.model.data_preprocessor.seg_pad_val == 255
 

@@ -13,6 +13,7 @@ from xcit_dense.report.content import (
     Confusion,
     Content,
     Row,
+    shortened,
     shown,
     tell_classes,
     write_classes,
@@ -63,6 +64,7 @@ def test_the_log_has_lines_of_one_length_and_only_the_worst_of_many_classes():
     assert last == 'and 960 classes more in the CSV file'
     assert [shown(value, COLUMNS[0]) for value in (None, 12345, 'cat')] == ['-', '12,345', 'cat']
     assert shown(2 / 3, COLUMNS[1]) == '0.67'
+    assert [shortened('x' * count) for count in (30, 31)] == ['x' * 30, 'x' * 27 + '...']
 
 
 def test_the_most_confused_of_many_classes():

@@ -65,7 +65,8 @@ def test_each_validation_has_a_line_and_a_stop_forgets_none(demo_data, tmp_path,
 
 def test_a_detector_goes_by_its_masks(trained):
     best, = trained[0].glob('best_*.pth')
-    assert re.search(rf'best +coco/segm_mAP [\d.e-]+ at epoch \d: {best.name}\n', trained[1])
+    assert re.search(rf'best +coco/segm_mAP [\d.e-]+ at epoch {best.stem[-1]}: {best.name}\n', trained[1])
+    assert re.search(r'trained +2 epochs \(6 iterations\)\n', trained[1])
     assert trained[1].count('validation 2: coco/segm_mAP') == 1 and 'misfit' not in trained[1]
 
 

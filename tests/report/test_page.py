@@ -76,6 +76,8 @@ def test_metrics_that_are_numbers_are_shown_with_four_digits(read):
     page = read(content)
     assert [page.texts['summary'].count(name) for name in ('aAcc', 'runs')] == [2, 1]  # at the top, and in the table
     rows = {row[0]: row[1] for row in page.rows['summary']}
+    content.trained = dict(mAP=2 / 3)
+    assert ['mAP', '0.3333', '0.6667'] in read(content).rows['summary']
     assert [rows[name] for name in ('mAP', 'aAcc', 'mIoU', 'runs')] == ['0.3333', '91.5', '44.25', '3.0']
     assert 'table' not in rows and rows['mAP_l (no such objects)'] == '-1.0'
 
@@ -104,6 +106,9 @@ def test_pixels_are_shown_in_percent_and_of_very_many_classes_the_most_confused(
     assert page.rows['confusion'][1] == ['sky', '99.0', '1.0'] and 'percent of the row' in page.texts['confusion']
     assert {attrs['data-n'] for tag, attrs in page.tags if 'data-n' in attrs} == {str(10**11), str(10**9)}
     assert page.rows['confusion'][-1] == ['sky', 'sea', '1,000,000,000', '1.0']
+    for classes, has_numbers in ((30, True), (31, False)):  # and the background
+        content.confusion = make_content(classes).confusion
+        assert any(read(content).rows['confusion'][1][1:]) == has_numbers
     names = [f'class {place}' for place in range(1000)]
     counts = np.diag(np.full(1000, 9))
     counts[990, 2] = 4
