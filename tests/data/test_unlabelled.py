@@ -143,6 +143,7 @@ def test_global_views_come_first_and_keep_more_of_the_image():
         assert [view.shape for view in views] == [(48, 48, 3)] * 2 + [(16, 16, 3)] * 3 and views[0].dtype == np.uint8
         spreads.append([float(np.ptp(view)) for view in views])
     assert np.mean(spreads, 0)[:2].min() > 2 * np.mean(spreads, 0)[2:].max()
+    assert [len(view) for view in MultiCrop()(dict(img=ramp))['img']] == [224] * 2 + [96] * 10
     with pytest.raises(ConfigError, match='num_local of MultiCrop must be at least 0, got -1'):
         MultiCrop(num_local=-1)
 
