@@ -72,7 +72,7 @@ def test_pictures_are_no_long_strips(files):
     assert {(*panel.cells, panel.ahead) for panel in sum(rows, [])[1:]} == {(50 / 8, 90 / 8, 0.5)}  # half a patch
     for shape, heads, wanted in (((12, 7), 8, [3, 8, 8]), ((7, 12), 12, [3, 8, 4, 8, 4])):
         maps = torch.rand(1, 2, heads, *shape)
-        picture = np.zeros((8 * shape[0], 8 * shape[1], 3), np.uint8)
+        picture = np.zeros((*(8 * side for side in shape), 3), np.uint8)
         assert [len(row) for row in shown(Picture(picture, picture))[1]] == wanted
     assert rows[-1][-1].title == 'block 2, head 8' and np.array_equal(rows[-1][-1].values, first[0, 1, -1])
     assert [panel.over_image for panel in rows[0]] == [False, True, True]

@@ -4,10 +4,8 @@ import json
 import cv2
 import pytest
 
-from helpers.paths import TINY_SEG_CONFIG
-from helpers.runs import At, make_config, terminate, train
 from helpers.tools import run_tool
-from xcit_dense.errors import DataError, Stopped
+from xcit_dense.errors import DataError
 from xcit_dense.report.curves import figure_of, line_style, plot_curves, read_curves
 
 
@@ -21,21 +19,6 @@ def write_logs(work_dir, *runs):
 
 def losses(*iterations, value=1., **fields):
     return [dict(loss=value, iter=i, step=i, **fields) for i in iterations]
-
-
-def test_an_evaluation_that_was_due_at_the_stop(demo_data, tmp_path):
-    """The resumed run begins with it."""
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
-    cfg.visualizer.name = f'{tmp_path} stopped'  # one process has one visualizer of a name, with its first folder
-    with pytest.raises(Stopped):
-        train(cfg, At(2, terminate))
-    log, = tmp_path.glob('*/vis_data')
-    log.parent.rename(tmp_path / '20250101_000000')  # both runs may begin in one second
-    cfg.visualizer.name = f'{tmp_path} resumed'
-    train(cfg, resume=True)
-    assert len(list(tmp_path.glob('*/vis_data/scalars.json'))) == 2
-    curves = read_curves(tmp_path)
-    assert [[step for step, _ in curves[name]] for name in ('loss', 'val/mIoU')] == [[1, 2, 3, 4], [2, 4]]
 
 
 _AP = {'coco/bbox_mAP': 0.1, 'step': 2}
@@ -155,5 +138,5 @@ def test_losses_of_any_range_can_be_read(values, scale, tmp_path):
     lines = [dict(line, loss=value) for line, value in zip(losses(*range(1, len(values) + 1)), values, strict=True)]
     write_logs(tmp_path, lines)
     left = figure_of(tmp_path).axes[0]
-    assert left.get_yscale() == scale
+    assert left.get_yscale() == scale and left.figure.get_figwidth() == pytest.approx(5.4)
     assert (left.lines[0].get_marker() == 'o') == (len(values) < 3)

@@ -61,6 +61,9 @@ def test_each_validation_has_a_line_and_a_stop_forgets_none(demo_data, tmp_path,
     assert end.startswith(' 4 iterations, stopped before 5\nbest     mIoU 3 at iteration 2: best_mIoU_iter_2.pth\n')
     assert 'curves   not drawn: plot_curves would overwrite' in end
     assert (tmp_path / 'curves.png').read_text() == 'of a user'
+    found = curves.read_curves(tmp_path)
+    assert found['val/mIoU'] == [(1, 1.), (2, 3.), (3, 2.5), (4, 3.)]
+    assert [step for step, _ in found['loss']] == [1, 2, 3, 4]
 
 
 def test_a_detector_goes_by_its_masks(trained):

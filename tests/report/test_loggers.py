@@ -18,7 +18,7 @@ from helpers.runs import CASES, At, assert_same_run, make_config, terminate, tra
 from helpers.tools import environment, python, run_tool
 from xcit_dense.config.options import add_hook
 from xcit_dense.errors import Stopped
-from xcit_dense.report import loggers
+from xcit_dense.report import hooks, loggers
 from xcit_dense.report.hooks import LoggersHook, Snapshots, close_loggers
 from xcit_dense.train import build_runner
 
@@ -293,16 +293,6 @@ def test_a_classifier_is_logged_by_iterations_with_the_names_on_its_images(class
     assert pictures[0].shape == (40, 48, 3)
 
 
-@pytest.mark.slow
-def test_only_the_first_process_logs(two_processes, demo_data, tmp_path):
-    pytest.importorskip('tensorboard')
-    first, second = two_processes.run_tool('train.py', TINY_SEG_CONFIG, '--data-root', demo_data, '--work-dir',
-                                           tmp_path, '--log', 'tensorboard')
-    assert len(list(tmp_path.glob('tensorboard/*'))) == 1
-    assert steps_of(tmp_path)['train/loss'] == [1, 2, 3, 4]
-    assert 'The training continues' not in first.stdout + second.stdout
-
-
 def test_other_tools_need_no_package(trained_segmentor, demo_data, tmp_path, monkeypatch, call_tool):
     code, message = call_tool('train', TINY_SEG_CONFIG, '--log', 'tensorflow')
     assert code == 2 and "invalid choice: 'tensorflow' (choose from" in message
@@ -349,10 +339,13 @@ def test_a_killed_run_continues_the_curves(demo_data, tmp_path, offline_wandb):
 
 
 def test_a_branch_of_a_run_in_another_folder_is_another_run(tmp_path, monkeypatch):
+    """Only the first process opens one."""
     given = []
     monkeypatch.setitem(loggers.KINDS, 'seen', lambda work_dir, step, run: given.append((step, run)) or SimpleNamespace(
         open=lambda cfg: ''))
-    for folder, is_resumed in ((tmp_path, True), (tmp_path / 'before', True), (tmp_path, False)):
+    for folder, is_resumed, is_first in ((tmp_path, True, True), (tmp_path / 'before', True, True),
+                                         (tmp_path, False, True), (tmp_path, True, False)):
+        monkeypatch.setattr(hooks, 'is_first_process', lambda is_first=is_first: is_first)
         infos = dict(seen_run=('abc', str(folder)))
         LoggersHook(['seen', 'seen']).before_train(SimpleNamespace(
             message_hub=SimpleNamespace(runtime_info=infos), visualizer=SimpleNamespace(add_scalars=None), iter=7,

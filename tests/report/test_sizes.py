@@ -126,7 +126,6 @@ def test_each_size_has_a_config_without_workers_that_stay():
     cfg.test_dataloader.persistent_workers = True
     found = configs_by_size(cfg, (64, 16))
     assert [each.test_dataloader.persistent_workers for each in (*found.values(), cfg)] == [False, False, True]
-    assert found[16].test_dataloader.dataset.pipeline[1].scale == (16, 16)
 
 
 def test_what_is_shown_of_metrics_and_time(monkeypatch):
