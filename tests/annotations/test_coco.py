@@ -46,7 +46,6 @@ def test_exports(make, options, wanted, folder, tmp_path, capfd):
 
 
 def test_a_folder_in_a_folder(folder, tmp_path):
-    """As archives are unpacked."""
     for make in (exports.roboflow, exports.yolo):
         make(tmp_path / make.__name__ / 'export.v1')
         assert numbers(placed(tmp_path / make.__name__, folder))[0]['train'] == (8, 24)

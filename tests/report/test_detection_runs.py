@@ -141,7 +141,6 @@ def test_mistakes_of_every_kind(tmp_path):
 
 
 def test_images_that_were_not_tested(tmp_path):
-    """pycocotools counts their objects."""
     done = run(tmp_path, truth=[*TRUTH, [(0, 5, 5, 9, 9)]], found=FOUND[:1])
     assert [(row.name, row.values['missed']) for row in done.content.images[1][:2]] == [('2.png', 2), ('3.png', 1)]
     assert any('2 images of' in note and 'the id 2. ' in note for note in done.content.notes)
@@ -187,7 +186,6 @@ def test_marks_name_the_mistake_and_masks_are_decoded_one_by_one(tmp_path, monke
 
 @pytest.mark.slow
 def test_mmdet_evaluates_with_several_processes(tmp_path):
-    """Which pickles the evaluation."""
     plain, several = (run(tmp_path, dict(metric=['bbox', 'segm'], use_mp_eval=flag)) for flag in (False, True))
     assert plain.metrics == several.metrics and plain.content.classes == several.content.classes
 

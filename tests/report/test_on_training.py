@@ -37,7 +37,6 @@ def test_a_part_of_a_file_has_the_objects_of_its_images(tmp_path):
     (TINY_SEG_CONFIG, 'trained_segmentor', ('test_dataloader.dataset.data_prefix.img_path=images/training',
                                             'test_dataloader.dataset.data_prefix.seg_map_path=annotations/training'))))
 def test_they_are_those_of_a_test_on_the_training_images(config, run, options, demo_data, tmp_path, request):
-    """Which are tested here."""
     done = run_tool('test.py', config, request.getfixturevalue(run)[0], '--data-root', demo_data, '--work-dir',
                     tmp_path, '--report', '--cfg-options', *(option.format(root=demo_data) for option in options))
     page = (tmp_path / 'report/report.html').read_text()
