@@ -339,7 +339,6 @@ def test_a_killed_run_continues_the_curves(demo_data, tmp_path, offline_wandb):
 
 
 def test_a_branch_of_a_run_in_another_folder_is_another_run(tmp_path, monkeypatch):
-    """Only the first process opens one."""
     given = []
     monkeypatch.setitem(loggers.KINDS, 'seen', lambda work_dir, step, run: given.append((step, run)) or SimpleNamespace(
         open=lambda cfg: ''))
