@@ -1,8 +1,10 @@
 """From an export to a model: the tools, with --data-root and nothing else of the data."""
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from annotations import exports
 
 from helpers.paths import TINY_CONFIG
@@ -11,6 +13,25 @@ from xcit_dense.annotations import folder_of_training
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.classes import take_classes
 from xcit_dense.weights.files import read_notes, write_notes
+
+
+@pytest.mark.parametrize('make, images', (
+    (lambda root: exports.roboflow(root, 4, 2, 1), 'test'),
+    (lambda root: exports.yolo(root, ('train', 'val', 'test'), (4, 2, 1), polygons=True), 'images/test')))
+def test_from_an_export_to_predictions(make, images, tmp_path):
+    """With the category ids of Roboflow, and without its parent category; and those of YOLO."""
+    root, run = make(tmp_path / 'data'), tmp_path / 'run'
+    done = run_tool('train.py', TINY_CONFIG, '--data-root', root, '--work-dir', run, '--no-pretrained', '--cfg-options',
+                    'train_cfg.max_epochs=1')
+    assert done.stdout.count('data        ') == 1
+    assert '4 of 4 images and 12 of 12 objects of 3 classes' in done.stdout
+    done = run_tool('test.py', TINY_CONFIG, run, '--data-root', root, '--work-dir', tmp_path / 'tested')
+    assert 'coco/segm_mAP' in done.stdout and '1 image, 3 objects' in done.stdout
+    run_tool('predict.py', TINY_CONFIG, run, root / images, '--out', tmp_path / 'out', '--score-thr', '0.01')
+    found = json.loads((tmp_path / 'out/results.json').read_text())
+    assert found and {result['category_id'] for result in found} <= {1, 2, 3}
+    done = run_tool('check_data.py', TINY_CONFIG, '--data-root', root, '--out', tmp_path / 'found')
+    assert f'in {root}' in done.stdout and '0 errors' in done.stdout
 
 
 def test_tests_and_resumed_runs_use_the_images_that_the_training_held_out(tmp_path):
