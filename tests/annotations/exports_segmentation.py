@@ -103,7 +103,9 @@ def label_studio(root):
     for number, name in enumerate(names(4)):
         picture, labels = scene(number)
         save(root / 'images' / f'{name}.jpg', picture)
-        tasks.append(dict(id=10 + number, data=dict(image=f'/data/upload/1/ab12cd-{name}.jpg')))
+        forms = (dict(data=dict(image=f'/data/upload/1/ab12cd-{name}.jpg')), dict(image=f'images\\{name}.jpg'),
+                 dict(file_upload=f'ab12cd-{name}.jpg', data=dict(text='no image')))
+        tasks.append(dict(id=10 + number, **forms[number % 3]))
         for label in (2, 3):
             mask = np.where(labels == label, 255, 0).astype(np.uint8)
             save(root / f'masks/task-{10 + number}-annotation-{20 + number}-by-1-tag-{CAMVID[label]}-0.png', mask)

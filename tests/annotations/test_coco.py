@@ -46,7 +46,6 @@ def test_exports(make, options, wanted, folder, tmp_path, capfd):
 
 
 def test_a_folder_in_a_folder(folder, tmp_path):
-    """As archives are unpacked."""
     for make in (exports.roboflow, exports.yolo):
         make(tmp_path / make.__name__ / 'export.v1')
         assert numbers(placed(tmp_path / make.__name__, folder))[0]['train'] == (8, 24)
@@ -112,11 +111,16 @@ def test_categories_in_another_order_are_matched_by_name(root, folder, capfd):
 
     rewrite(root, renumber, 'annotations/instances_val2017.json')
     assert objects_in(read(placed(root, folder))['val']) == before
-    assert 'instances_val2017.json, with the category ids of training by name' in capfd.readouterr().out
+    said = capfd.readouterr().out
+    assert 'instances_val2017.json, with the category ids of training by name' in said
+    assert 'none; the validation data is used' in said  # both read one file
     # and a class without objects may be in one file only
     rewrite(root, lambda content: content['categories'].insert(0, dict(id=7, name='unused')),
             'annotations/instances_val2017.json')
     assert objects_in(read(placed(root, folder.parent / 'c'))['val']) == before
+    rewrite(root, fields('annotations', 0, category_id=7), 'annotations/instances_val2017.json')  # now it has one
+    dataset = placed(root, folder.parent / 'd').val_dataloader.dataset
+    assert dataset.ann_file == 'annotations/instances_val2017.json'
     cfg = placed(root, folder.parent / 'b', detector(root, classes_from_data=False))
     assert cfg.to_dict() == detector(root, classes_from_data=False).to_dict()  # the config says what its classes are
 
@@ -187,8 +191,9 @@ def test_files_of_other_tasks_and_a_test_part_without_objects(folder, tmp_path, 
     assert numbers(placed(root, folder))[0]['test'] == (4, 12)  # those of the validation
     assert 'has no objects, so it is not used for testing' in capfd.readouterr().out
     root = exports.one_file(tmp_path / 'other', file='train.json')
-    (root / 'one_of_each').mkdir()  # so many that they are of single images
-    for name in ('panoptic_train.json', 'stuff_train.json', *(f'one_of_each/train{i}.json' for i in range(21))):
+    for name in ('panoptic_train.json', 'stuff_train.json', '._train.json', '__MACOSX/train.json', '.cache/train.json',
+                 *(f'one_of_each/train{i}.json' for i in range(21))):  # so many that they are of single images
+        (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_bytes((root / 'train.json').read_bytes())
     assert numbers(placed(root, tmp_path / 'b'))[0]['train'] == (10, 30)
 

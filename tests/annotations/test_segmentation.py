@@ -11,6 +11,7 @@ from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image
 
 from helpers.paths import TINY_SEG_CONFIG
+from xcit_dense.annotations.pairs import match
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.datasets import check_data
 from xcit_dense.errors import ConfigError, DataError
@@ -69,6 +70,7 @@ LAYOUTS = dict(
 def test_what_lies_in_a_folder_is_found(name, tmp_path):
     make, train, val, image, classes = LAYOUTS[name]
     root = make(tmp_path / 'data')
+    (root / '.cache/images').mkdir(parents=True)  # what is hidden counts nowhere
     before = files_in(root)
     cfg = segmentor(root, tmp_path / 'run')
     parts = {part: found(cfg, part) for part in LOADERS}
@@ -118,9 +120,11 @@ def test_masks_of_label_studio_become_one_label_map(tmp_path, capfd):
         segmentor(root, tmp_path / 'run')
 
 
-def test_images_keep_their_part_when_others_come(tmp_path):
+def test_images_keep_their_part_when_others_come(tmp_path, capfd):
     root, run = images_and_masks(tmp_path / 'data'), tmp_path / 'run'
     first = found(segmentor(root, run), 'val').keys()
+    said = capfd.readouterr().out
+    assert 'label maps in masks, 80% of the images' in said and 'label maps in masks, 20% held out' in said
     before = files_in(run / 'data')
     other = images_and_masks(tmp_path / 'other')  # other data in the same work dir
     (other / 'images/s000.jpg').unlink()
@@ -150,6 +154,21 @@ def test_two_kinds_of_label_maps_are_asked_for(tmp_path):
     exports.pairs(root, 'a', 'b', exports.names(5))
     cfg = segmentor(root, tmp_path / 'run', train_images='a', train_annotations='b')
     assert len(found(cfg)) == 4
+
+
+def test_names_of_label_maps_are_those_of_images_and_one_ending(tmp_path):
+    """The longest name of an image, and the ending of most of the files, then that of classes."""
+    def write(*names):
+        for name in names:
+            exports.save(tmp_path / name, np.zeros((2, 3), np.uint8))
+
+    write('i/a.jpg', 'i/a_b.jpg', 'm/a_labelTrainIds.png', *(f'm/{name}_{kind}.png' for name in ('a', 'a_b')
+                                                            for kind in ('labelIds', 'mask', 'other')))
+    pair = match(tmp_path / 'i', tmp_path / 'm')
+    assert (pair.with_map, pair.suffix) == (['a.jpg', 'a_b.jpg'], '_labelIds.png')
+    write('m/a_b_labelTrainIds.png', 'x/1_cam_rgb.png', 'x/2_cam_rgb.png', 'y/1.png', 'y/2.png')
+    assert match(tmp_path / 'i', tmp_path / 'm').suffix == '_labelTrainIds.png'
+    assert match(tmp_path / 'x', tmp_path / 'y').map_of('2_cam_rgb.png') == tmp_path / 'y/2.png'
 
 
 def test_options_say_what_names_do_not(tmp_path):

@@ -11,7 +11,7 @@ from PIL import Image
 from helpers.paths import TINY_SEG_CONFIG
 from xcit_dense._utils.files import RECORD
 from xcit_dense.annotations import DataOptions
-from xcit_dense.annotations.conversion import names_beside, read_palette
+from xcit_dense.annotations.conversion import are_colours, names_beside, read_palette
 from xcit_dense.annotations.derived import Made
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import DataError
@@ -48,7 +48,7 @@ def test_a_palette_in_any_of_its_forms(tmp_path):
 
 def test_names_beside_the_data(tmp_path):
     for number, (name, text) in enumerate((
-            ('codes.txt', 'road\nsky'), ('data.yaml', 'names: [road, sky]'), ('data.yaml', 'names: {0: road, 1: sky}'),
+            ('codes.txt', 'road\nsky'), ('data.yaml', 'names: [road, sky]'), ('data.yaml', 'names: {1: sky, 0: road}'),
             ('_classes.csv', 'Pixel Value, Class\n1, sky\n0, road'),
             ('class_dict.csv', 'name,r,g,b\nroad,1,2,3\nsky,4,5,6'))):
         folder = tmp_path / str(number)
@@ -56,6 +56,7 @@ def test_names_beside_the_data(tmp_path):
         (folder / name).write_text(text)
         assert names_beside([tmp_path / 'none', folder]) == (('road', 'sky'), folder / name)
     assert names_beside([tmp_path / 'none']) == ((), None)
+    assert names_beside([tmp_path / '4', tmp_path / '0'])[1] == tmp_path / '0/codes.txt'  # by their kinds, then folders
     rows = tmp_path / '_classes.csv'
     rows.write_text('Pixel Value, Class\n0, road\n2, sky')
     assert names_beside([tmp_path]) == (('road', '1', 'sky'), rows)
@@ -71,7 +72,8 @@ def test_names_beside_the_data(tmp_path):
 
 def test_colours_are_converted_once_and_again_where_they_change(tmp_path):
     root = exports.camvid_colours(tmp_path / 'data')
-    segmentor(root, tmp_path / 'run')
+    (root / 'classes.txt').write_text('\n'.join(exports.CAMVID[::-1]))  # labels are places in the palette
+    assert segmentor(root, tmp_path / 'run').train_dataloader.dataset.metainfo.classes == exports.CAMVID
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / 'run/data').rglob('*.png')}
     assert len(before) == 6
     segmentor(root, tmp_path / 'run')
@@ -139,14 +141,14 @@ def test_colours_without_a_class_without_a_palette_or_ignored(tmp_path):
     for name in ('train000', 'train001'):
         path = root / f'train_labels/{name}_L.png'
         pixels = np.asarray(Image.open(path)).copy()
-        pixels[:2, :5] = (1, 2, 3)
+        pixels[:2, :5], pixels[3, :4] = (1, 2, 3), (9, 8, 7)
         Image.fromarray(pixels).save(path)
-    with pytest.raises(DataError, match=r'2 label maps cannot be converted: .*train000_L.png \(1 colour missing in '
-                                        r'.*class_dict.csv: \(1, 2, 3\) \(10 pixels\)\), .*--palette FILE'):
+    with pytest.raises(DataError, match=r'2 label maps cannot be converted: .*train000_L.png \(2 colours missing in '
+                       r'.*class_dict.csv: \(1, 2, 3\) \(10 pixels\), \(9, 8, 7\) \(4 pixels\)\), .*--palette FILE'):
         segmentor(root, tmp_path / 'run')
-    (root / 'mine.csv').write_text((root / 'class_dict.csv').read_text() + 'odd,1,2,3\n')
+    (root / 'mine.csv').write_text((root / 'class_dict.csv').read_text() + 'odd,1,2,3\nother,9,8,7\n')
     cfg = segmentor(root, tmp_path / 'run', palette='mine.csv')
-    assert cfg.model.decode_head.num_classes == 6
+    assert cfg.model.decode_head.num_classes == 7
     for name in ('class_dict', 'mine'):
         (root / f'{name}.csv').unlink()
     with pytest.raises(DataError, match='in colour, such as .*_L.png.*--palette FILE'):
@@ -179,3 +181,9 @@ def test_black_and_white_masks_are_read_with_a_palette(tmp_path):
     cfg = segmentor(root, tmp_path / 'run', palette='mine.txt')
     assert cfg.train_dataloader.dataset.metainfo.classes == ('road', 'background')
     assert (maps_of(tmp_path / 'run')['s000.png'] == (exports.scene(0)[1] != 1)).all()
+    two = dict(a=(1, 1, 1), b=(0, 0, 0), c=(255, 255, 255))
+    for labels, mode, wanted in (
+            ([0, 255], 'L', True), ([0, 1], 'L', False), ([0, 255], 'P', False), ([0, 9], 'L', False),
+            (None, 'RGBA', True), (None, 'I;16', False)):
+        content = dict(mode=mode, **(dict(labels=[[label, 5] for label in labels]) if labels else {}))
+        assert are_colours(content, two) == wanted, (labels, mode)

@@ -37,7 +37,7 @@ def divide(content, folder, share=None, name='a.json'):
 
 
 @pytest.mark.parametrize('count, share, wanted', ((10, None, 2), (10, 0.5, 5), (2, None, 1), (3, 0.99, 2),
-                                                  (100, 0.01, 1), (40, 0.25, 10)))
+                                                  (100, 0.01, 1), (11, 0.25, 3), (9, 0.25, 2)))
 def test_the_share(count, share, wanted, folder, tmp_path):
     """It depends on names alone, not on the order in which a tool writes images."""
     names = [f'{number}.jpg' for number in range(count)]
@@ -70,7 +70,7 @@ def test_every_process_writes_the_same_and_the_first_says_what_was_found(folder,
     """Also one that finds what another has written, and not noted yet."""
     root = exports.one_file(tmp_path / 'data')
     placed(root, folder)
-    assert 'held out' in capfd.readouterr().out
+    assert '0.2 of the images are held out' in capfd.readouterr().out
     before = {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
     (folder / RECORD).unlink()
     monkeypatch.setenv('RANK', '1')
@@ -112,6 +112,8 @@ def test_other_data_leaves_what_the_training_held_out(folder, tmp_path):
     before = files_in(folder)
     cfg = placed(exports.one_file(tmp_path / 'other', 20, seed=1), folder)
     assert len(read(cfg)['train']) == 16
+    placed(tmp_path / 'other', folder, val_share=0.5)
+    assert len(read(placed(tmp_path / 'other', folder))['train']) == 10  # as it was divided last
     assert before.items() <= files_in(folder).items()
     other = tmp_path / 'second/data'
     other.mkdir(parents=True)

@@ -49,7 +49,7 @@ def test_images_of_other_formats_are_named(one, tmp_path):
 @pytest.mark.parametrize('polygons', (False, True))
 @pytest.mark.parametrize('form', ('ultralytics', 'roboflow', 'lists', 'bare'))
 def test_forms(form, polygons, folder, tmp_path, capfd):
-    root = exports.yolo(tmp_path / 'data', form=form, polygons=polygons)
+    root = exports.yolo(tmp_path / 'images/data', form=form, polygons=polygons)  # below a folder named images
     before = sorted(root.rglob('*'))
     cfg = placed(root, folder, detector(root, with_mask=True))
     assert numbers(cfg) == (dict(train=(8, 24), val=(4, 12), test=(4, 12)), NAMES)
@@ -80,8 +80,12 @@ def test_parts(folder, tmp_path):
     (root / 'inner').mkdir()  # folders below the path of the description
     for name in ('images', 'labels'):
         (root / name).rename(root / 'inner' / name)
-    (root / 'data.yaml').write_text((root / 'data.yaml').read_text().replace('path: .', 'path: inner'))
+    (root / 'images/train').mkdir(parents=True)  # another one beside it
+    description = (root / 'data.yaml').read_text().replace('path: .', 'path: inner').replace('val:', 'validation:')
+    (root / 'data.yaml').write_text(description)
     assert numbers(placed(root, tmp_path / 'b'))[0] == dict(train=(5, 15), val=(2, 6), test=(3, 9))
+    cfg = placed(root, tmp_path / 'c', train_images='inner/images/test')
+    assert numbers(cfg)[0] == dict(train=(3, 9), val=(2, 6), test=(3, 9))
     for part, form in (('train', 'ultralytics'), ('.', 'bare')):
         root = exports.yolo(tmp_path / form, (part, ), (10, ), form=form)
         assert numbers(placed(root, tmp_path / 'b' / form)) == (dict(train=(8, 24), val=(2, 6), test=(2, 6)), NAMES)
@@ -90,8 +94,8 @@ def test_parts(folder, tmp_path):
 @pytest.mark.parametrize('line, box, area, polygon', (
     ('1 0.5 0.5 0.5 0.5', [10, 5, 20, 10], 200, []),
     ('1 0.95 0.5 0.2 0.5', [34, 5, 6, 10], 60, []),  # parts outside the image are clipped
-    ('1 0 0 0.5 0 0.5 1', [0, 0, 20, 20], 200, [[0, 0, 20, 0, 20, 20]]),
-    ('1 0 0 1.005 0 1 1 0 1', [0, 0, 40, 20], 800, [[0, 0, 40, 0, 40, 20, 0, 20]]),
+    ('1 -0.01 0 0.5 -0.005 0.5 1', [0, 0, 20, 20], 200, [[0, 0, 20, 0, 20, 20]]),
+    ('1 0 0 1.01 0 1 1 0 1', [0, 0, 40, 20], 800, [[0, 0, 40, 0, 40, 20, 0, 20]]),
     ('1.0 0.5 0.5 0.5 0.5\n\n', [10, 5, 20, 10], 200, []),
     ('1 0.5 0.5 0.5 0.5 0.1 0.2 2 0.3 0.4 1', [10, 5, 20, 10], 200, [])))  # of a skeleton
 def test_numbers_of_an_object(line, box, area, polygon, one):
@@ -104,12 +108,13 @@ def test_numbers_of_an_object(line, box, area, polygon, one):
 
 
 def test_labels_that_cannot_be_read(one):
-    numbers = '0 0.5 0.5 0.5', '0 0.5 0.5 0.5 0.5 0.9', '0 0.1 0.1 0.2 0.2 0.3 0.3 0.4', '0 20 1 5 5', '0 1 nan 1 1'
+    numbers = ('0 0.5 0.5 0.5', '0 0.5 0.5 0.5 0.5 0.9', '0 0.1 0.1 0.2 0.2 0.3 0.3 0.4',
+               '0 1.02 1 .5 .5', '0 .5 -.02 .5 .5', '0 1 nan 1 1')
     kinds = [f'{number} 0.5 0.5 0.5 0.5' for number in ('0.5', '-1', 'nan', 'inf')]
     for text, words in (
             ('0 0.5 0.5 0.5 0.5\n0 0.5 a 0.5 0.5', "line 2: a label is .*; got '0 0.5 a 0.5 0.5'"),
             *((label, f"line 1: a label is .*; got '{label}'") for label in (*numbers, *kinds)),
-            ('0 0.5 0.5 0.5 0.5\n\n2 0.5 0.5 0.5 0.5', 'line 3: it has the class 2')):
+            ('0 0.5 0.5 0.5 0.5\n\n2 0.5 0.5 0.5 0.5', 'line 3: it has the class 2, but .* has 2 classes: 0 to 1')):
         with pytest.raises(DataError, match=f'a.txt, {words}'):
             one(text)
 
@@ -132,8 +137,10 @@ def test_descriptions_that_cannot_be(folder, one):
                           ([7, True], ['7', 'True'])):  # these can be
         content = one('1 0.5 0.5 0.5 0.5', names=names)
         assert [category['name'] for category in content['categories']] == wanted
+    (root / 'classes.txt').rename(root / 'labels/classes.txt')  # as LabelImg writes it
+    assert [category['name'] for category in one('0 .5 .5 .5 .5', names=None)['categories']] == ['b', 'a']
     (root / 'data.yaml').unlink()
-    (root / 'classes.txt').unlink()
+    (root / 'labels/classes.txt').unlink()
     with pytest.raises(DataError, match='data has no class names: .*data/classes.txt, one per line'):
         placed(root, folder)
 
@@ -154,18 +161,19 @@ def test_labels_and_images_that_are_nowhere_or_cannot_be_read(folder, tmp_path, 
 def test_two_descriptions_and_images_that_are_turned(folder, tmp_path):
     """Boxes are for what people see; the size is that of the image as the pipeline reads it."""
     root = exports.yolo(tmp_path / 'data')
-    (root / 'dataset.yaml').write_text((root / 'data.yaml').read_text().replace('images/val', 'images/train'))
+    text = (root / 'data.yaml').read_text() + 'test: images/none\n'
+    (root / 'dataset.yaml').write_text(text.replace('images/val', '[images/val, images/train]'))
     with pytest.raises(DataError, match='data.yaml, dataset.yaml.*--train-annotations'):
         placed(root, folder)
     marked = Image.new('RGB', (40, 20))
     marked.getexif()[0x0112] = 6
     marked.save(root / 'images/train/000.jpg', exif=marked.getexif())
-    assert numbers(placed(root, folder, train_annotations='dataset.yaml'))[0]['val'] == (8, 24)
+    assert numbers(placed(root, folder, train_annotations='dataset.yaml'))[0]['val'] == (12, 36)
     image = json.loads((folder / 'train.json').read_text())['images'][0]
     assert (image['width'], image['height']) == (20, 40)
 
 
-def test_a_box_among_polygons_is_found_by_its_line(folder, tmp_path):
+def test_a_box_among_polygons_is_found_by_its_line(folder, tmp_path, capfd):
     """Where masks are read; a detector without masks takes both."""
     root = exports.yolo(tmp_path / 'data', polygons=True)
     label = root / 'labels/val/001.txt'
@@ -173,6 +181,7 @@ def test_a_box_among_polygons_is_found_by_its_line(folder, tmp_path):
     for with_mask in (True, False):
         reports = check_data_sets(placed(root, folder, detector(root, with_mask=with_mask)), use_cache=False)
         found = {finding.sentence for report in reports.values() for finding in report.errors}
+        assert 'boxes of data.yaml' not in capfd.readouterr().out
         assert len(found) == with_mask
         assert all(f'only a box, in {label}, line {len(label.read_text().splitlines())})' in said for said in found)
 

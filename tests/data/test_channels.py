@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from xcit_dense.data.channels import LoadImageChannels, decode, stretched
+from xcit_dense.data.files import read_header
 from xcit_dense.errors import DataError
 
 
@@ -47,6 +48,7 @@ def test_all_channels_come_in_the_order_of_the_file(tmp_path, without_tifffile):
         assert loaded['img'].shape == (6, 9, channels) and loaded['img'].dtype == np.float32, (name, channels, kind)
         assert np.array_equal(loaded['img'], array.reshape(6, 9, channels).astype(np.float32)), (name, channels, kind)
         assert loaded['img_shape'] == loaded['ori_shape'] == (6, 9)
+        assert read_header(path)['size'] == read_header(path)['turned'] == [9, 6]
 
 
 def test_another_number_of_channels_is_named(tmp_path, without_tifffile):
@@ -90,12 +92,13 @@ def test_tifffile_reads_what_opencv_does_not(tmp_path):
 
 
 def test_the_first_channels_are_stretched_for_the_eye():
-    image = np.zeros((10, 10, 5), np.float32)
-    image[:, :, 0] = np.linspace(100, 4000, 100).reshape(10, 10)
-    image[:5, :, 1], image[0, 0, 2] = -1, np.nan
+    image = np.zeros((20, 10, 5), np.float32)
+    image[:, :, 0] = np.linspace(100, 4000, 200).reshape(20, 10)
+    image[19, 9, 0] = 1e6  # what stands alone changes no other
+    image[:10, :, 1], image[0, :2, 2] = -1, (np.nan, np.inf)
     image[1:, :, 3] = 1e9
     shown = stretched(image)
-    assert shown.shape == (10, 10, 3) and shown.dtype == np.uint8
-    assert shown[0, 0, 0] == 0 and shown[9, 9, 0] == 255 and 120 < shown[5, 0, 0] < 135
+    assert shown.shape == (20, 10, 3) and shown.dtype == np.uint8
+    assert shown[0, 0, 0] == 0 and shown[19, 9, 0] == 255 and 120 < shown[10, 0, 0] < 135
     assert set(shown[..., 1].ravel()) == {0, 255} and not shown[..., 2].any()
     assert (stretched(image[..., :2]) == stretched(image)[..., :1]).all()

@@ -14,15 +14,17 @@ NAMES = ('disc', 'square', 'triangle', 'star', 'cross')
 VALIDATION = ANNOTATIONS.replace('train', 'val')
 
 
-def test_classes_come_from_the_data(demo_data):
+def test_classes_come_from_the_data(demo_data, capsys):
     cfg = load_config(SMALL_CONFIG, data_root=demo_data)
+    assert cfg.model.roi_head.bbox_head.num_classes == 80
     take_classes(cfg)
+    assert 'is replaced by' not in capsys.readouterr().out  # a number of COCO is nobody's own
     assert cfg.model.roi_head.bbox_head.num_classes == cfg.model.roi_head.mask_head.num_classes == 5
     assert cfg.val_dataloader.dataset.metainfo.classes == NAMES
     # those of a checkpoint are compared with the data
     cfg = load_config(SMALL_CONFIG, data_root=demo_data)
     checkpoint = dict(meta=dict(dataset_meta=dict(classes=('square', 'disc', *NAMES[2:]))))
-    with pytest.raises(DataError, match=r'different classes than run\.pth'):
+    with pytest.raises(DataError, match=r'different classes than run\.pth.*, or use a checkpoint of a model for this'):
         take_classes(cfg, checkpoint, 'run.pth', loaders=['test_dataloader'])
     take_classes(cfg, checkpoint, 'run.pth', loaders=[])
     assert cfg.test_dataloader.dataset.metainfo.classes[0] == 'square'
@@ -93,7 +95,8 @@ def test_classes_of_heads_with_queries():
     assert not [*heads_of_classes(dict(head, num_stuff_classes=2))]
 
 
-@pytest.mark.parametrize('weights, kept', (([0.5] * 19, None), ([1., 2.], [1., 2.])))
+@pytest.mark.parametrize('weights, kept', (
+    ([0.5] * 19, None), ([1., 2.], [1., 2.]), ([1., 2.] * 10, [1., 2.] * 10)))
 def test_weights_of_other_classes_are_omitted(weights, kept, capfd):
     """Cityscapes' in stock configs (CGNet, DDRNet, PIDNet); as many as the data has classes are the user's."""
     loss = dict(type='CrossEntropyLoss', class_weight=weights)

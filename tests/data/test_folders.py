@@ -124,6 +124,12 @@ def test_class_names_come_from_the_list_or_are_the_labels(tmp_path):
     cfg = make(tmp_path, labels=(0, 4, 255))
     take_classes(cfg)
     assert cfg.train_dataloader.dataset.metainfo.classes == ('0', '1', '2', '3', '4')
+    cv2.imwrite(str(tmp_path / 'annotations/training/b.png'), np.full((4, 6), 6, np.uint8))
+    (tmp_path / 'list.txt').write_text('a.png\n')  # a class may be only in an image that was held out
+    listed = dict(cfg.train_dataloader.dataset, ann_file='list.txt')
+    assert classes_of_data(listed)['classes'] == tuple('0123456')
+    (tmp_path / 'classes.txt').write_text('\n'.join('abcde'))
+    assert classes_of_data(listed)['classes'] == tuple('abcde')  # with names, other images do not count
     (tmp_path / 'classes.txt').write_text('\ufeff  sky \ntraffic light\r\nboat\n\n')  # marked, as Windows writes it
     cfg = make(tmp_path)
     take_classes(cfg)

@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 from annotations import exports_segmentation as exports
+from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 from mmseg.datasets.transforms import LoadAnnotations
 from PIL import Image
@@ -10,6 +11,7 @@ from helpers.faulty_data import coco, folders, kinds_of, only, to_hdr
 from helpers.paths import TINY_SEG_CONFIG
 from xcit_dense.annotations import DataOptions
 from xcit_dense.config.loading import load_config
+from xcit_dense.data import label_maps
 from xcit_dense.data.check import check_before_training, check_data_set, check_data_sets
 from xcit_dense.data.classes import classes_of_data, take_classes
 from xcit_dense.data.label_maps import LabelMaps, label_map, labels_in_files, labels_of_classes, void_names
@@ -141,11 +143,15 @@ def test_loss_padding_and_metric_follow(camvid, demo_data):
     with pytest.raises(ConfigError, match="'ADE20KDataset' cannot ignore labels. Use ImageFolderDataset"):
         config(demo_data, 3, name='semfpn_xcit_n12_p16_ade20k')
     with pytest.raises(ConfigError, match='0 to 255, got 256'):
-        config(camvid, 256)
+        config(camvid, 300, 256)
     # padding is what the heads leave out: the loss fails at 255
     cfg, plain = config(camvid, options={'model.decode_head.ignore_index': 4}), config(camvid)
     for each in (cfg, plain):
         take_classes(each, on_findings='warn')
+    two = [dict(num_classes=2, ignore_index=label) for label in (4, 3)]
+    heads = Config(dict(model=dict(decode_head=two, data_preprocessor=dict(seg_pad_val=255))))
+    label_maps.pad_as_ignored(heads)  # of heads that differ, neither is right
+    assert heads.model.data_preprocessor.seg_pad_val == 255
     assert cfg.model.data_preprocessor.seg_pad_val == 4 and plain.model.data_preprocessor.seg_pad_val == 255
 
 
@@ -158,9 +164,10 @@ def test_a_label_without_a_class_is_told_with_what_helps(camvid):
     said = str(stopped.value)
     assert f'4 ({pixels:,} pixels in 4 images)' in said and '--ignore-label 3 4.' in said and 'classes.txt' in said
     assert said.count('has labels without a class') == 2 and '4 times, for example' in said  # training and validation
-    with pytest.raises(DataError, match=r'--ignore-label 3 4\..*classes\.txt'):
+    words = rf'the label 4, but .* 4 \({pixels:,} pixels in 4 images\)\..*--ignore-label 3 4\..*classes\.txt'
+    with pytest.raises(DataError, match=words):
         take_classes(config(camvid))
-    check_before_training(cfg := config(camvid, 3, 4, 77))
+    check_before_training(cfg := config(camvid, 3, 4, 77, 255))
     take_classes(cfg)
     assert cfg.model.decode_head.num_classes == 3
 

@@ -190,7 +190,7 @@ def test_a_classifier_is_that_of_its_run(picture, tmp_path):
 
 def test_size_and_normalisation_are_those_of_the_run(picture, tmp_path):
     backbone = small(type='mmpretrain.XCiTClassifier', num_classes=3, drop_path_rate=0.1, with_cp=True)
-    path = save(tmp_path / 'xcit_384_dist.pth', classifier(), config_of(backbone))
+    path = save(tmp_path / 'xcit_384_dist.pth', classifier(), config_of(backbone, data_preprocessor=dict(mean=[9] * 3)))
     found = Classifier(path)
     assert (found.size, found.crop_ratio) == (64, 0.8) and resolution(path, 32, 0.5) == (32, 0.5)
     opened = open_model(path)

@@ -73,16 +73,18 @@ def test_a_segmentor(segmentor, image, tmp_path):
 
 
 def test_from_python(detector, segmentor, image):
-    model = xcit_dense.load(detector, threshold=0.3)
+    model = xcit_dense.load(detector)  # of its three objects one has a score below 0.3
     assert model.classes == ('red', 'green', 'blue')
     for given in (image, np.asarray(Image.open(image)), Image.open(image)):
         found = model(given)
         assert found.names == ('blue', 'red') and found.masks.shape == (2, 40, 60)
+    assert repr(found) == '<2 objects with masks: 1 blue, 1 red>'
     assert len(model(image, threshold=0)) == 3 and len(model([image, image], batch_size=2)) == 2
     model = xcit_dense.load(segmentor)
     found = model(image)
     drawn = found.draw().astype(int)  # the file's colours: blue to the left, red to the right
     assert (drawn[:, :25].argmax(-1) == 2).all() and (drawn[:, 35:].argmax(-1) == 0).all()
+    assert repr(found) == '<labels of 40 x 60 pixels: 2 classes>'
     assert found.labels.dtype == np.int64 and found.scores.shape == (40, 60) and found.scores.max() > 0.5
     assert model(image, scores=False).scores is None
     assert model._predictor.read(image).data['inputs'].shape == (3, 20, 30)

@@ -13,6 +13,7 @@ from xcit_dense.report.content import (
     Confusion,
     Content,
     Row,
+    shortened,
     shown,
     tell_classes,
     write_classes,
@@ -63,6 +64,7 @@ def test_the_log_has_lines_of_one_length_and_only_the_worst_of_many_classes():
     assert last == 'and 960 classes more in the CSV file'
     assert [shown(value, COLUMNS[0]) for value in (None, 12345, 'cat')] == ['-', '12,345', 'cat']
     assert shown(2 / 3, COLUMNS[1]) == '0.67'
+    assert [shortened('x' * count) for count in (30, 31)] == ['x' * 30, 'x' * 27 + '...']
 
 
 def test_the_most_confused_of_many_classes():
@@ -87,6 +89,8 @@ def draw(tmp_path, monkeypatch):
         return SimpleNamespace(
             shares=axes.images[0].get_array(), x=[text.get_text() for text in axes.get_xticklabels()],
             y=[text.get_text() for text in axes.get_yticklabels()], title=figures[-1].get_suptitle(),
+            labels=(axes.get_xlabel(), axes.get_ylabel()),
+            white=[text.get_text() for text in axes.texts if text.get_color() == 'white'],
             texts={text.get_position()[::-1]: text.get_text() for text in axes.texts})
 
     return draw
@@ -96,6 +100,7 @@ def test_colours_are_shares_of_the_row_and_cells_have_counts(draw, tmp_path):
     drawn = draw([[3, 1, 0], [0, 12345, 0], [0, 0, 0]], ('a $1 b', 'long' * 20, 'no\nimage'))
     assert drawn.shares.tolist() == [[0.75, 0.25, 0], [0, 1, 0], [0, 0, 0]]
     assert drawn.texts == {(0, 0): '3', (0, 1): '1', (1, 1): '12345'}
+    assert drawn.white == ['3', '12345'] and drawn.labels == ('prediction', 'truth (images)')
     assert drawn.x[::2] == ['a $1 b', 'no\\nimage']
     assert drawn.y[::2] == ['a $1 b (4)', 'no\\nimage (0)'] and len(drawn.y[1]) < 40
     assert drawn.title == '12,348 of 12,349 images correct (100.0%)\nnumbers: images; colours: share of the row'

@@ -4,11 +4,9 @@ import json
 import cv2
 import pytest
 
-from helpers.paths import TINY_SEG_CONFIG
-from helpers.runs import At, make_config, terminate, train
 from helpers.tools import run_tool
-from xcit_dense.errors import DataError, Stopped
-from xcit_dense.report.curves import figure_of, plot_curves, read_curves
+from xcit_dense.errors import DataError
+from xcit_dense.report.curves import figure_of, line_style, plot_curves, read_curves
 
 
 def write_logs(work_dir, *runs):
@@ -21,21 +19,6 @@ def write_logs(work_dir, *runs):
 
 def losses(*iterations, value=1., **fields):
     return [dict(loss=value, iter=i, step=i, **fields) for i in iterations]
-
-
-def test_an_evaluation_that_was_due_at_the_stop(demo_data, tmp_path):
-    """The resumed run begins with it."""
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
-    cfg.visualizer.name = f'{tmp_path} stopped'  # one process has one visualizer of a name, with its first folder
-    with pytest.raises(Stopped):
-        train(cfg, At(2, terminate))
-    log, = tmp_path.glob('*/vis_data')
-    log.parent.rename(tmp_path / '20250101_000000')  # both runs may begin in one second
-    cfg.visualizer.name = f'{tmp_path} resumed'
-    train(cfg, resume=True)
-    assert len(list(tmp_path.glob('*/vis_data/scalars.json'))) == 2
-    curves = read_curves(tmp_path)
-    assert [[step for step, _ in curves[name]] for name in ('loss', 'val/mIoU')] == [[1, 2, 3, 4], [2, 4]]
 
 
 _AP = {'coco/bbox_mAP': 0.1, 'step': 2}
@@ -77,15 +60,19 @@ def test_the_picture_names_its_axes_and_lines(tmp_path):
         ('iteration', 'loss'), ('iteration', 'IoU (%)'), ('iteration', 'learning rate')]
     assert [[text.get_text() for text in axes.get_legend().get_texts()] for axes in (left, right)] == [
         ['loss', 'loss_of_part'], ['val/mIoU']]
+    assert left.get_xlim() == rate.get_xlim() == pytest.approx((4.92, 9.08))
     assert left.lines[0].get_linewidth() > left.lines[1].get_linewidth()  # the sum stands out
 
 
 def test_all_that_a_training_without_labels_logs_is_drawn(tmp_path):
     """Every schedule in a plot of its own, and the entropies between their bounds."""
     logged = dict(lr=1e-4, weight_decay=0.04, teacher_momentum=0.996, teacher_temperature=0.04, teacher_entropy=3.,
-                  student_entropy=2., entropy_bound=5.5)
-    write_logs(tmp_path, [{**line, **logged, 'weight_decay': 0.1 * line['step']} for line in losses(1, 2, 3)])
-    plots = {axes.get_title(loc='left'): axes for axes in figure_of(tmp_path).axes}
+                  student_entropy=2.)
+    write_logs(tmp_path, [{**line, **logged, 'weight_decay': 0.1 * line['step'], 'entropy_bound': 4 + line['step'] / 2}
+                          for line in losses(1, 2, 3)])
+    figure = figure_of(tmp_path)
+    assert figure.get_size_inches() == pytest.approx((3 * 5.4, 2 * 4.4))
+    plots = {axes.get_title(loc='left'): axes for axes in figure.axes}
     assert list(plots) == ['training losses', 'entropy of the outputs; dashed: its bounds', 'learning rate',
                            'weight decay', 'teacher momentum', 'teacher temperature']
     entropies = plots['entropy of the outputs; dashed: its bounds']
@@ -108,6 +95,7 @@ def test_losses_on_the_validation_data_have_the_colours_of_the_training(tmp_path
     for name in ('loss', 'loss_b'):
         assert lines[f'val/{name}'].get_color() == lines[name].get_color()
     assert len({lines[name].get_color() for name in ('loss', 'loss_a', 'loss_b')}) == 3
+    assert [line_style(place)['marker'] for place in (6, 7, 14, 21, 28)] == [None, 'o', '^', 's', None]
 
 
 @pytest.mark.parametrize('steps, epochs', (
@@ -150,5 +138,5 @@ def test_losses_of_any_range_can_be_read(values, scale, tmp_path):
     lines = [dict(line, loss=value) for line, value in zip(losses(*range(1, len(values) + 1)), values, strict=True)]
     write_logs(tmp_path, lines)
     left = figure_of(tmp_path).axes[0]
-    assert left.get_yscale() == scale
+    assert left.get_yscale() == scale and left.figure.get_figwidth() == pytest.approx(5.4)
     assert (left.lines[0].get_marker() == 'o') == (len(values) < 3)

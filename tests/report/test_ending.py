@@ -61,11 +61,15 @@ def test_each_validation_has_a_line_and_a_stop_forgets_none(demo_data, tmp_path,
     assert end.startswith(' 4 iterations, stopped before 5\nbest     mIoU 3 at iteration 2: best_mIoU_iter_2.pth\n')
     assert 'curves   not drawn: plot_curves would overwrite' in end
     assert (tmp_path / 'curves.png').read_text() == 'of a user'
+    found = curves.read_curves(tmp_path)
+    assert found['val/mIoU'] == [(1, 1.), (2, 3.), (3, 2.5), (4, 3.)]
+    assert [step for step, _ in found['loss']] == [1, 2, 3, 4]
 
 
 def test_a_detector_goes_by_its_masks(trained):
     best, = trained[0].glob('best_*.pth')
-    assert re.search(rf'best +coco/segm_mAP [\d.e-]+ at epoch \d: {best.name}\n', trained[1])
+    assert re.search(rf'best +coco/segm_mAP [\d.e-]+ at epoch {best.stem[-1]}: {best.name}\n', trained[1])
+    assert re.search(r'trained +2 epochs \(6 iterations\)\n', trained[1])
     assert trained[1].count('validation 2: coco/segm_mAP') == 1 and 'misfit' not in trained[1]
 
 
@@ -120,6 +124,7 @@ def test_the_best_that_the_resumed_run_left_elsewhere_has_its_path(tmp_path):
     runner = runner_of(read_config('xcit_n12_p8_imagenet'), tmp_path / 'run', infos)
     assert f'at iteration 5: {tmp_path}/before/best_iter_5.pth\n' in EndingHook().describe_end(runner)
     (tmp_path / 'run/best_iter_5.pth').touch()
+    infos['best_ckpt_accuracy/top1'] = infos.pop('best_ckpt')  # of one of several metrics
     assert 'at iteration 5: best_iter_5.pth\n' in EndingHook().describe_end(runner)
 
 
@@ -129,6 +134,7 @@ def test_a_classifier_classifies_next_and_what_is_not_kept_is_said(tmp_path):
     text = EndingHook().describe_end(runner)
     assert ('best     accuracy/top1 40 at iteration 5, not kept: --cfg-options '
             'default_hooks.checkpoint.save_best=accuracy/top1 keeps it\n') in text
+    assert re.search(f'xcit_dense test .*xcit_n12_p8_imagenet.py {tmp_path} --report\n', text)
     assert text.endswith(f'xcit_dense classify {tmp_path} IMAGES --out {tmp_path}/classified.json')
     runner.message_hub.runtime_info['of_validations'] = [[5, 40.]]
     cfg.default_hooks.checkpoint.update(save_best='of_a_user')  # by no rule that mmengine knows

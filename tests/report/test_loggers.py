@@ -18,7 +18,7 @@ from helpers.runs import CASES, At, assert_same_run, make_config, terminate, tra
 from helpers.tools import environment, python, run_tool
 from xcit_dense.config.options import add_hook
 from xcit_dense.errors import Stopped
-from xcit_dense.report import loggers
+from xcit_dense.report import hooks, loggers
 from xcit_dense.report.hooks import LoggersHook, Snapshots, close_loggers
 from xcit_dense.train import build_runner
 
@@ -195,6 +195,12 @@ def test_mlflow_without_a_server_logs_into_the_work_dir(tmp_path, monkeypatch):
     assert run.data.params == {'a.b': '[1, 2]', 'c.0.d': 'e' * 500}
 
 
+def test_mlflow_has_the_config_in_parts_with_names_that_it_accepts():
+    assert dict(loggers._flat(dict(a=dict(b=[1, 2]), c=[dict(d=3), 4], e={}))) == {
+        'a.b': [1, 2], 'c.0.d': 3, 'c.1': 4, 'e': {}}
+    assert loggers._allowed('val/a-b c(d)é') == 'val/a-b c_d__'
+
+
 def add_logger(monkeypatch, kind, fails='', **functions):
     """Add a kind of logger, of which one method may fail; return the list of the calls of the others."""
     calls = []
@@ -267,6 +273,13 @@ def test_the_handful_is_spread_and_stays(demo_data, tmp_path):
         assert found == [f'validation/{number}_{i}' for number, i in enumerate((0, 4, 8, 12, 16, 20), 1)]
 
 
+def test_large_pictures_are_made_smaller():
+    snapshots, picture = Snapshots(), np.zeros((900, 1500, 3), np.uint8)
+    snapshots._reader = SimpleNamespace(load=lambda path: dict(img=picture))
+    snapshots._draw_sample = lambda picture, sample: np.concatenate([picture, picture], 1)
+    assert snapshots._draw(SimpleNamespace(img_path='a')).shape == (480, 1600, 3)
+
+
 def test_a_classifier_is_logged_by_iterations_with_the_names_on_its_images(class_folders, tmp_path, monkeypatch):
     """Where mmengine counts epochs."""
     pytest.importorskip('mmpretrain')
@@ -278,16 +291,6 @@ def test_a_classifier_is_logged_by_iterations_with_the_names_on_its_images(class
     names, pictures, places = zip(*seen, strict=True)
     assert len(seen) == 12 and len(set(names)) == 6 and set(places) == {3, 6}
     assert pictures[0].shape == (40, 48, 3)
-
-
-@pytest.mark.slow
-def test_only_the_first_process_logs(two_processes, demo_data, tmp_path):
-    pytest.importorskip('tensorboard')
-    first, second = two_processes.run_tool('train.py', TINY_SEG_CONFIG, '--data-root', demo_data, '--work-dir',
-                                           tmp_path, '--log', 'tensorboard')
-    assert len(list(tmp_path.glob('tensorboard/*'))) == 1
-    assert steps_of(tmp_path)['train/loss'] == [1, 2, 3, 4]
-    assert 'The training continues' not in first.stdout + second.stdout
 
 
 def test_other_tools_need_no_package(trained_segmentor, demo_data, tmp_path, monkeypatch, call_tool):
@@ -339,9 +342,11 @@ def test_a_branch_of_a_run_in_another_folder_is_another_run(tmp_path, monkeypatc
     given = []
     monkeypatch.setitem(loggers.KINDS, 'seen', lambda work_dir, step, run: given.append((step, run)) or SimpleNamespace(
         open=lambda cfg: ''))
-    for folder, is_resumed in ((tmp_path, True), (tmp_path / 'before', True), (tmp_path, False)):
+    for folder, is_resumed, is_first in ((tmp_path, True, True), (tmp_path / 'before', True, True),
+                                         (tmp_path, False, True), (tmp_path, True, False)):
+        monkeypatch.setattr(hooks, 'is_first_process', lambda is_first=is_first: is_first)
         infos = dict(seen_run=('abc', str(folder)))
-        LoggersHook(['seen']).before_train(SimpleNamespace(
+        LoggersHook(['seen', 'seen']).before_train(SimpleNamespace(
             message_hub=SimpleNamespace(runtime_info=infos), visualizer=SimpleNamespace(add_scalars=None), iter=7,
             work_dir=tmp_path, cfg=Config(), _resume=is_resumed))
     assert given == [(7, 'abc'), (7, None), (7, None)]

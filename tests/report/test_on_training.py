@@ -37,10 +37,10 @@ def test_a_part_of_a_file_has_the_objects_of_its_images(tmp_path):
     (TINY_SEG_CONFIG, 'trained_segmentor', ('test_dataloader.dataset.data_prefix.img_path=images/training',
                                             'test_dataloader.dataset.data_prefix.seg_map_path=annotations/training'))))
 def test_they_are_those_of_a_test_on_the_training_images(config, run, options, demo_data, tmp_path, request):
-    """Which are tested here."""
     done = run_tool('test.py', config, request.getfixturevalue(run)[0], '--data-root', demo_data, '--work-dir',
                     tmp_path, '--report', '--cfg-options', *(option.format(root=demo_data) for option in options))
     page = (tmp_path / 'report/report.html').read_text()
     cells = re.findall(r'</th><td class="n">([^<]+)</td><td class="n">([^<]+)</td></tr>', page)
     assert len(cells) > 2 and all(tested == trained for tested, trained in cells), cells
     assert 'the same on 6 training images:' in done.stdout
+    assert (f'{demo_data}/annotations/instances_train2017.json' in page) == (run == 'trained')

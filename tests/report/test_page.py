@@ -73,7 +73,11 @@ def test_metrics_that_are_numbers_are_shown_with_four_digits(read):
     content = make_content(pictures=0)
     content.metrics = {'mAP': 1 / 3, 'mAP_l': -1., 'aAcc': np.float32(91.5), 'mIoU': 44.25, 'runs': 3,
                        'table': np.zeros((2, 2))}
-    rows = {row[0]: row[1] for row in read(content).rows['summary']}
+    page = read(content)
+    assert [page.texts['summary'].count(name) for name in ('aAcc', 'runs')] == [2, 1]  # at the top, and in the table
+    rows = {row[0]: row[1] for row in page.rows['summary']}
+    content.trained = dict(mAP=2 / 3)
+    assert ['mAP', '0.3333', '0.6667'] in read(content).rows['summary']
     assert [rows[name] for name in ('mAP', 'aAcc', 'mIoU', 'runs')] == ['0.3333', '91.5', '44.25', '3.0']
     assert 'table' not in rows and rows['mAP_l (no such objects)'] == '-1.0'
 
@@ -102,6 +106,9 @@ def test_pixels_are_shown_in_percent_and_of_very_many_classes_the_most_confused(
     assert page.rows['confusion'][1] == ['sky', '99.0', '1.0'] and 'percent of the row' in page.texts['confusion']
     assert {attrs['data-n'] for tag, attrs in page.tags if 'data-n' in attrs} == {str(10**11), str(10**9)}
     assert page.rows['confusion'][-1] == ['sky', 'sea', '1,000,000,000', '1.0']
+    for classes, has_numbers in ((30, True), (31, False)):  # and the background
+        content.confusion = make_content(classes).confusion
+        assert any(read(content).rows['confusion'][1][1:]) == has_numbers
     names = [f'class {place}' for place in range(1000)]
     counts = np.diag(np.full(1000, 9))
     counts[990, 2] = 4
@@ -130,7 +137,9 @@ def test_names_and_paths_are_shown_as_they_are(read):
 
 
 def test_it_asks_for_nothing_from_outside_and_says_what_is_empty(read):
-    page = read(make_content())
+    page = read(make_content(12))
+    assert re.search(r'Test of a detector: maskrcnn_xcit_s12_p8\s', page.texts[None])
+    assert len(page.rows['confusion']) == 1 + 13 + 1 + 20  # of the pairs the most frequent
     asked = [value for _, attrs in page.tags for key, value in attrs.items() if key in ('src', 'href', 'srcset')]
     assert asked and all(value.startswith(('data:image/', '#')) for value in asked)
     policy, = [attrs['content'] for attrs in page.all('meta') if attrs.get('http-equiv') == 'Content-Security-Policy']
@@ -166,9 +175,10 @@ def test_one_picture_is_in_memory_at_a_time_and_an_error_leaves_no_half_page(rea
 
 def test_pictures(read):
     """Large ones are made smaller, those of classifiers have one side, and the marks and colours are explained."""
-    page = read(make_content(size=(1600, 3200), pictures=1))
-    assert all(picture['src'].startswith('data:image/jpeg;base64,/9j/') for picture in page.all('img'))
-    assert [(picture['width'], picture['height']) for picture in page.all('img')] == [('640', '320')] * 2
+    for size, shown in (((1600, 3200), ('640', '320')), ((3200, 800), ('320', '1280'))):
+        page = read(make_content(size=size, pictures=1))
+        assert all(picture['src'].startswith('data:image/jpeg;base64,/9j/') for picture in page.all('img'))
+        assert [(picture['width'], picture['height']) for picture in page.all('img')] == [shown] * 2
     assert 'taken for disc: square' in page.texts['worst']
     content = make_content(3, task='segmentation')
     content.colours = {f'class {place}': (place, 2, 3) for place in range(3)}

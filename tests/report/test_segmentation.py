@@ -162,7 +162,8 @@ def test_facts_name_what_was_tested(tmp_path, monkeypatch):
     cfg = dict(load_from=str(tmp_path / 'run/iter_4.pth'), model=dict(type='SegTTAModel', module=dict(type='A')))
     content = Run([sample([[0, 5, VOID]], [[0, 1, 1]])], [IoUMetric()], cfg=cfg).content
     facts = dict(content.facts)
-    assert facts['checkpoint'] == 'run/iter_4.pth' and facts['test data'] == '1 image of 5 classes'
+    assert (facts['checkpoint'], facts['config']) == ('run/iter_4.pth', 'made in memory')
+    assert facts['test data'] == '1 image of 5 classes'
     assert facts['labelled pixels'] == '2; those with the label 255 do not count' and 'torch' in facts['versions']
     assert 'merged' in facts['test-time augmentation']
     assert content.work_dir == str(tmp_path / 'run')

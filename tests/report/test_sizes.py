@@ -1,17 +1,20 @@
 """Dense models tested at several image sizes: each as that size alone, the files, the page, and what is rejected."""
 import json
 import shutil
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import onnx
 import pytest
+import torch
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense import XCiT
+from xcit_dense.config.loading import load_config
 from xcit_dense.report import sizes
-from xcit_dense.report.sizes import FILES, SizesHook
+from xcit_dense.report.sizes import FILES, SizesHook, configs_by_size
 
 pytestmark = pytest.mark.filterwarnings('ignore')
 MEMORY = 'peak memory of the process (GiB)'
@@ -118,6 +121,13 @@ def test_what_cannot_be_is_one_line_before_the_first_test(options, words, traine
     assert 'Iter(test)' not in done.stdout and len(done.message.splitlines()) == 1
 
 
+def test_each_size_has_a_config_without_workers_that_stay():
+    cfg = load_config(TINY_SEG_CONFIG)
+    cfg.test_dataloader.persistent_workers = True
+    found = configs_by_size(cfg, (64, 16))
+    assert [each.test_dataloader.persistent_workers for each in (*found.values(), cfg)] == [False, False, True]
+
+
 def test_what_is_shown_of_metrics_and_time(monkeypatch):
     """A detector that finds nothing has no metrics; those of users have any name."""
     hook = SizesHook((224, 160, 320))
@@ -136,8 +146,13 @@ def test_what_is_shown_of_metrics_and_time(monkeypatch):
     hook._busy = [(9., 2), (0.1, 2), (0.3, 4)]  # seconds and images of batches, of which the first is slower
     hook.after_test_epoch(None)
     assert hook.rows[224]['ms/image'] == pytest.approx(400 / 6)
+    hook.before_test_epoch(SimpleNamespace(model=torch.nn.Identity()))
+    assert hook._busy == []  # each size is measured by itself
+    hook._busy = [(1., 1)]
     monkeypatch.setattr(sizes, 'all_gather_object', lambda found: [(2., 4, 0), (1., 5, 2**31)])  # of two processes
     hook.after_test_epoch(None)
     assert hook.rows[224]['ms/image'] == pytest.approx(3000 / 9) and hook.rows[224][MEMORY] == 2
-    hook.rows = {160: {'size': 160, 'mine': 0.5, 'seconds': 1., 'ms/image': 9., MEMORY: 1.}}
-    assert '0.5000' in hook.table() and len(hook.content()[-1].axes) == 3
+    for name, value, shown in (('mine', 0.5, 0.5), ('coco/bbox_mAP', 0.5, 50), ('multi-label/mAP', 37., 37)):
+        hook.rows = {160: {'size': 160, name: value, 'seconds': 1., 'ms/image': 9., MEMORY: 1.}}
+        accuracy, *others = hook.content()[-1].axes
+        assert f'{value:.4f}' in hook.table() and len(others) == 2 and accuracy.lines[0].get_ydata() == [shown]

@@ -68,18 +68,19 @@ def model(distilled, teacher_file, tmp_path):
 def test_a_wrapped_model_gets_its_teacher_too(model):
     """As in several processes."""
     built, saved = model(), {}
-    built.teacher.module = None
+    built.teacher.module, built.head.num_classes, built.backbone.num_classes = None, 3, 0  # the head counts
     runner = SimpleNamespace(model=torch.nn.DataParallel(built), logger=logging.getLogger(), loads_from=None,
-                             train_dataloader=SimpleNamespace(dataset=[]))
+                             train_dataloader=SimpleNamespace(dataset=[]), _resume=True)
     hook = TeacherHook(save=True)
     hook.before_train(runner)
     hook.before_save_checkpoint(runner, saved)
     assert_equal(saved['teacher'], built.teacher.module.model.state_dict())
-    hook = TeacherHook()  # of a resumed run whose checkpoint has the teacher
-    hook._resumed, again = (saved['teacher'], None, None), {}
+    hook, again = TeacherHook(), {}  # of a resumed run whose checkpoint has the teacher
+    hook.after_load_checkpoint(runner, dict(saved, teacher_size=40))
     hook.before_train(runner)
     hook.before_save_checkpoint(runner, again)
     assert_equal(again['teacher'], saved['teacher'])
+    assert (again['teacher_digest'], again['teacher_size']) == (saved['teacher_digest'], 32)  # as the config says
 
 
 def batch():

@@ -125,6 +125,9 @@ def test_weights_load_strictly(teacher_file, tmp_path):
     load_teacher(teacher, teacher_file)
     assert_equal(teacher.model.state_dict(), state)
     digest = teacher.digest
+    load_teacher(teacher, teacher_file, digest=digest)
+    with pytest.raises(CheckpointError, match='is not the teacher that the resumed run began with'):
+        load_teacher(teacher, teacher_file, digest=digest[::-1])
     state['fc.bias'][0] += 1e-3
     teacher.model.load_state_dict(state)
     assert digest != teacher.digest and len(digest) == 64

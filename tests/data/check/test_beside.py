@@ -48,7 +48,7 @@ def test_a_data_set_that_is_read_twice_is_told(root, said):
     check_before_test(Config(dict(test_dataloader=concat(one, other))))
     assert len(said) == 1 and 'reads the same files as test_dataloader.0' in said[0]
     for members in ((one, coco(root, data_prefix=dict(img='val2017/'))), (one, coco(root, ann_file=VALIDATION)),
-                    (one, coco(root.parent)), (one, folders(root))):
+                    (one, coco(root.parent)), (one, folders(root)), (dict(one, indices=[0]), dict(one, indices=[1]))):
         assert check_beside(Config(dict(train_dataloader=concat(*members)))) == []
     assert check_beside(Config(dict(train_dataloader=dict(dataset=one), val_dataloader=dict(dataset=one)))) == []
 

@@ -119,7 +119,7 @@ def test_one_image_in_training_and_validation(root, train, monkeypatch):
     monkeypatch.setattr('xcit_dense.data.check.class_images.hash_of', lambda path: pytest.fail(f'{path} is read again'))
     assert check_data_sets(config(root))['val_dataloader'].findings == found
     report = check_data_sets(config(root, val=pictures(root)))['val_dataloader']  # nothing is to be compared
-    assert len(only(report, 'image-in-training')) == report.counts['images'] == 15
+    assert [f.value for f in only(report, 'image-in-training')] == ['the same file'] * report.counts['images']
 
 
 def test_parts_of_one_data_set_are_not_compared_and_files_that_end_differently_not_read(root, monkeypatch):

@@ -21,7 +21,8 @@ FAULTS = (
     ('map-missing', lambda image, path: path.unlink(), '000000000001.jpg. JPEG files are not read'),
     ('files-left-out', lambda image, path: image.with_suffix('.HEIC').touch(), '1 image of formats that are not read'),
     ('map-unreadable', lambda image, path: path.write_bytes(path.read_bytes()[:-60]), 'cannot be read'),
-    ('image-depth', lambda image, path: cv2.imwrite(f'{image.with_suffix(".png")}', np.full((64, 62), 1279, np.uint16))
+    ('image-depth', lambda image, path: cv2.imwrite(f'{image.with_suffix(".png")}', np.linspace(
+        0, 1279, 64 * 62).reshape(64, 62).astype(np.uint16))
      and [image.unlink()], 'the highest value is 1,279, which leaves 5 grey values'),
     ('map-mode', save_map(lambda m: m.astype(np.uint16) + 256), 'I;16 with the values 256 to '),
     ('map-mode', save_map(lambda m: np.stack([m] * 3, 2)), 'RGB'),

@@ -79,6 +79,9 @@ def test_boxes_and_polygons_are_scaled_with_their_picture(tmp_path, scale):
         assert same(side, COLOURS[2])
     assert same(pixels[70:250, 110:390], PAPER) and same(pixels[270:, :], PAPER) and same(pixels[:, 410:], PAPER)
     assert same(drawn(tmp_path, thing('star', box, marked=True), size=size)[0][57, 250:390], BLACK)
+    whole = thing('square', [0, 0, *size], [[0, 0, size[0], 0, *size, 0, size[1]]])
+    _, legend = drawn(tmp_path, thing('star', box), whole, size=size)
+    assert same(legend[33, GAP + 8], COLOURS[1])  # the largest one is drawn first
     polygon = [x / scale for x in (100, 200, 300, 200, 300, 340, 100, 340)]
     pixels, _ = drawn(tmp_path, thing('square', [10 / scale] * 2 + [5 / scale] * 2, [polygon]), size=size)
     assert same(pixels[210:330, 110:290], mixed(COLOURS[1], 110 / 255), 2)

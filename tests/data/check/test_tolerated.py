@@ -106,7 +106,8 @@ def test_a_label_that_heads_and_metrics_ignore(root):
     check_before_training(cfg)
     take_classes(cfg)
     assert cfg.model.decode_head.num_classes == 6
-    cfg = Config(dict(cfg, model=dict(decode_head=[dict(num_classes=6, ignore_index=254), dict(num_classes=6)])))
+    cfg = Config(dict(cfg, model=dict(decode_head=dict(num_classes=6, ignore_index=254),
+                                auxiliary_head=[dict(num_classes=6)])))
     assert 'map-labels' in kinds_of(check_data_sets(cfg)['train_dataloader'])  # one head does not
 
 
@@ -179,6 +180,9 @@ def test_what_is_not_used_is_counted_with_its_reason(root, change, kinds, words)
 def test_large_boxes_are_no_corners(root):
     """They have x + width > x and more, too; their far corner lies in the image, or nearly."""
     rewrite(root, of_all(lambda a: a.update(bbox=[8, 2, 58, 59] if a['id'] % 2 else [2, 4, 60, 60])))
+    assert kinds_of(check_data_set(coco(root))) == {'box-sticks-out'}
+    rewrite(root, lambda c: c.update(annotations=c['annotations'][:9]))  # nor are a few that might be
+    rewrite(root, of_all(lambda a: a.update(bbox=[30, 30, 45, 45])))
     assert kinds_of(check_data_set(coco(root))) == {'box-sticks-out'}
 
 
