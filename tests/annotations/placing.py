@@ -66,8 +66,3 @@ def numbers(cfg):
     names, = {data.metainfo['classes'] for data in found.values()}
     return {part: (len(data), sum(len(data.get_data_info(i)['instances']) for i in range(len(data))))
             for part, data in found.items()}, names
-
-
-def files_in(*folders) -> dict:
-    """Return what all files below folders hold, by their paths."""
-    return {path: path.read_bytes() for folder in folders for path in Path(folder).rglob('*') if path.is_file()}

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 from annotations import exports
-from annotations.placing import detector, files_in, numbers, placed, read
+from annotations.placing import detector, numbers, placed, read
 
 from helpers.faulty_data import fields, rewrite
+from helpers.tools import files_in
 from xcit_dense.annotations.coco import without_parents
 from xcit_dense.annotations.types import PARTS, DataOptions, Part
 from xcit_dense.data.check import check_data_set, check_data_sets

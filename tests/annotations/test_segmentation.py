@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from annotations import exports_segmentation as exports
-from annotations.placing import files_in, segmentor
+from annotations.placing import segmentor
 from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image
 
 from helpers.paths import TINY_SEG_CONFIG
+from helpers.tools import files_in
 from xcit_dense.annotations.pairs import match
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.datasets import check_data

@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from annotations import exports_segmentation as exports
-from annotations.placing import files_in, segmentor
+from annotations.placing import segmentor
 from PIL import Image
 
 from helpers.paths import TINY_SEG_CONFIG
+from helpers.tools import files_in
 from xcit_dense._utils.files import RECORD
 from xcit_dense.annotations import DataOptions
 from xcit_dense.annotations.conversion import are_colours, names_beside, read_palette
@@ -130,7 +131,7 @@ def test_another_palette_leaves_the_maps_of_a_training_unless_it_trains(tmp_path
     assert load(run, replaces=True) == run / 'data/maps/val'
     assert all((run / f'data/maps/val/{path.name}').read_bytes() == path.read_bytes() for path in maps.iterdir())
     load(run, 'class_dict.csv', replaces=True)  # as at first, and so are the maps
-    files.pop(run / 'data' / RECORD)
+    files.pop(f'data/{RECORD}')
     assert files.items() <= files_in(run).items()
 
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 from annotations import exports, exports_segmentation
-from annotations.placing import files_in, placed, read
+from annotations.placing import placed, read
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.tools import files_in
 from xcit_dense._utils.files import RECORD
 from xcit_dense.annotations import detection_formats
 from xcit_dense.annotations.derived import Made

@@ -44,8 +44,8 @@ def set_image_size(cfg: Config, size, loaders=LOADERS):
     Raises:
         ConfigError: The size is out of range, or the config does not show where images are resized.
     """
-    box = _read_size(size)
-    if task_of(cfg).has_square_images:
+    box, task = _read_size(size), task_of(cfg)
+    if task.has_square_images:
         if box[0] != box[1]:
             raise ConfigError(f'--image-size must be one side for this config, whose crops are square; got {box[0]} '
                               f'{box[1]}')
@@ -61,7 +61,7 @@ def set_image_size(cfg: Config, size, loaders=LOADERS):
     # training scales around that of the test keep their ratio to it; for others the largest takes its place
     extents = [_extent(pair) for pair in boxes]
     around = not extents or min(extents) <= _extent(before) <= max(extents)
-    wide = task_of(cfg).framework == 'mmdet'
+    wide = task.framework == 'mmdet'
     trained = _View(before if around else max(boxes, key=_extent), new, width_first=wide)
     for loader in filter(cfg.get, loaders):
         view = trained if loader == LOADERS[0] else _View(before, new, width_first=wide)
