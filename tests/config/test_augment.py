@@ -91,7 +91,8 @@ def test_strong_fills_a_square_in_place_of_a_long_image_and_turns_nothing(size, 
         TINY_CONFIG, data_root=str(bright), cfg_options=changes, settings=Settings(
             augment='strong', image_size=size)).train_dataloader) if 'type' in step} for changes in ({}, NO_MASKS))
     picture = TRANSFORMS.build(masks['RandomCrop'])(dict(img=np.zeros((300, 400, 3), np.uint8)))['img']
-    assert picture.shape[:2] == (min(height, 300), min(width, 400)) and masks['Pad'].size == (width, height)
+    assert picture.shape[:2] == (min(height, 300), min(width, 400))
+    assert masks['Pad'].size == (width, height) and masks['Pad'].pad_val.img == (114, 114, 114)
     affine = boxes['RandomAffine']
     assert boxes['Mosaic'].img_scale == (width, height) and affine.border == (-width // 2, -height // 2)
     assert affine.max_rotate_degree == affine.max_shear_degree == 0

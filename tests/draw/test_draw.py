@@ -192,6 +192,11 @@ def test_objects_of_classes_without_a_name_and_no_objects():
     assert (draw(np.zeros((0, 4)), [], np.zeros((0, 240, 320))) == paper()).all()
 
 
+def test_a_name_begins_at_the_left_of_its_box():
+    for x in (0, 40):
+        assert place(np.array([[x, 50., x + 9, 60.]]), [(60, 11)], (240, 320, 3)) == [(x, 39)]
+
+
 def test_names_do_not_bury_a_crowded_picture():
     rng = np.random.default_rng(0)
     corners = rng.uniform(0, (300, 220), (200, 2))

@@ -51,6 +51,7 @@ def test_the_metrics_of_each_task_are_drawn_in_percent(metrics, unit, tmp_path):
     axes = figure_of(tmp_path).axes[1]
     assert axes.get_ylabel() == unit and [line.get_label() for line in axes.lines] == metrics
     assert {*axes.lines[0].get_ydata()} == {50. if 'AP' in unit else 0.5}  # COCO's go from 0 to 1
+    assert axes.get_ylim()[0] == 0
 
 
 def test_the_picture_names_its_axes_and_lines(tmp_path):

@@ -61,18 +61,20 @@ def records_of(data):
 
 
 def wandb_rows(work_dir):
-    """By the file of each part of a run: its id, its config, and what each row has."""
+    """By the file of each part of a run: its id, its config, what each row has, and the code of its end."""
     from wandb.proto.wandb_internal_pb2 import Record
     parts = {}
     for file in sorted(Path(work_dir).glob('wandb/offline-run-*/run-*.wandb')):
-        config, rows = {}, []
+        config, rows, code = {}, [], None
         for record in map(Record.FromString, records_of(file.read_bytes())):
             if record.HasField('config'):
                 config.update({item.key: json.loads(item.value_json) for item in record.config.update if item.key})
             if record.HasField('history'):
                 rows.append({item.key or item.nested_key[0]: json.loads(item.value_json)
                              for item in record.history.item})
-        parts[file.stem.removeprefix('run-'), file.parent.name] = config, rows
+            if record.HasField('exit'):
+                code = record.exit.exit_code
+        parts[file.stem.removeprefix('run-'), file.parent.name] = config, rows, code
     return parts
 
 
@@ -136,7 +138,8 @@ def test_wandb_has_the_curves_the_config_and_pictures(logged):
     assert len(logged.before.parts) == 1 and len(parts) == 2 and len({name for name, _ in parts}) == 1  # one run
     config = next(iter(parts.values()))[0]
     assert config['model']['backbone']['type'] == 'XCiT' and config['seed' if 'seed' in config else 'randomness']
-    rows = [row for _, rows in parts.values() for row in rows]
+    rows = [row for _, rows, _ in parts.values() for row in rows]
+    assert [code for _, _, code in parts.values()] == [1, 0]  # stopped, and finished
     for name, steps in {**STEPS, 'validation/2_000000000002': [2, 4]}.items():
         assert [row['iteration'] for row in rows if name in row] == steps
     assert len(list(logged.work_dir.glob('wandb/offline-run-*/files/media/images/validation/*.png'))) == 6
@@ -178,7 +181,7 @@ def test_wandb_without_a_server_logs_offline(tmp_path, monkeypatch):
     assert [key for key, _ in wandb_rows(tmp_path)] == ['abc']  # the run that it would have continued
     assert 'Weights & Biases: ' in said and 'This training is logged offline' in said
     assert f'offline; to upload it: wandb sync {tmp_path}/wandb/offline-run-*-abc\n' in said
-    (_, rows), = wandb_rows(tmp_path).values()
+    (_, rows, _), = wandb_rows(tmp_path).values()
     assert rows[0]['iteration'] == 3
 
 

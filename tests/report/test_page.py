@@ -69,6 +69,12 @@ def test_the_table_of_classes_has_all_figures(read):
     assert explained in page.texts['classes'] and explained in [attrs.get('title') for attrs in page.all('th')]
 
 
+def test_images_are_named_within_their_folder(read):
+    page = read(make_content(4, 3, 0))
+    assert 'Files below /data/val2017/.' in page.texts['images']
+    assert [row[0] for row in page.rows['images']] == ['image', *(f'{place:012d}.jpg' for place in range(3))]
+
+
 def test_metrics_that_are_numbers_are_shown_with_four_digits(read):
     content = make_content(pictures=0)
     content.metrics = {'mAP': 1 / 3, 'mAP_l': -1., 'aAcc': np.float32(91.5), 'mIoU': 44.25, 'runs': 3,

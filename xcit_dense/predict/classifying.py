@@ -148,7 +148,7 @@ def _find_names(classes, count):
     return tuple(map(str, range(count))), f'their numbers, as the checkpoint {reason} for {count:,} outputs'
 
 
-def classify_files(classifier, source, root, paths, out_file, top: int = 5, overwrite: bool = False):
+def classify_files(classifier, source, root, paths, out_file, top: int, overwrite: bool = False):
     """Print the classes of image files and write them as JSON; after an interruption it has those that were done.
 
     Args:
