@@ -73,7 +73,6 @@ def golden(request):
 @pytest.fixture
 def call_tool():
     """A function that runs a tool and returns its exit code, and its last message or else all output."""
-
     def call(name, *args):
         done = run_tool(name, *args, check=False)
         return done.returncode, done.message or done.stdout

@@ -21,7 +21,6 @@ STEPS = [(name, job, step) for name, workflow in WORKFLOWS.items() for job in wo
 @pytest.fixture
 def setup(monkeypatch):
     """A function that runs setup.py and returns its names; ``passed`` is what it passes to setuptools."""
-
     def run(source_url=''):
         passed = {}
         monkeypatch.setattr(setuptools, 'setup', lambda **values: passed.update(values))

@@ -20,7 +20,6 @@ def hints(monkeypatch):
 @pytest.fixture
 def logged(monkeypatch):
     """A function that returns the list of the texts that a module logs from now on."""
-
     def listen(module):
         texts = []
         monkeypatch.setattr(module, 'print_log', lambda text, **_: texts.append(text))
@@ -32,7 +31,6 @@ def logged(monkeypatch):
 @pytest.fixture
 def mistakes():
     """A function that returns the lines of the error about a config, or of another function for it."""
-
     def lines_of(cfg, check=check_config):
         with pytest.raises(ConfigError) as caught:
             check(cfg)
@@ -46,7 +44,6 @@ def mistakes():
 @pytest.fixture
 def own(tmp_path):
     """A function that writes lines below a config, by default the tiny detector's, and returns the path."""
-
     def write(text, base=TINY_CONFIG, name='mine.py'):
         path = tmp_path / name
         path.write_text(f"_base_ = '{base}'\n{text}\n")

@@ -198,7 +198,6 @@ def test_a_detector_without_proposals_of_its_own_gets_some():
 
 def test_a_step_that_fails_is_no_reason_to_refuse(monkeypatch, own):
     """The new file names it. A head cannot take maps whose channels are last; only the order of colours differs."""
-
     def loss_by_feat(self, *args):
         if not self.training_steps:
             self.training_steps.append(1)

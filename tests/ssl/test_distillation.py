@@ -52,7 +52,6 @@ def test_the_losses_by_hand(temperature):
 @pytest.fixture
 def model(distilled, teacher_file, tmp_path):
     """A function that returns a model with its teacher."""
-
     def build(**options):
         cfg = distilled(tmp_path, model=options)
         init_default_scope('mmpretrain')

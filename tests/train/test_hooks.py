@@ -39,7 +39,6 @@ def test_the_average_changes_nothing_but_itself(demo_data, tmp_path, tmp_path_fa
     seen, validated = [], []
 
     class Look(Hook):
-
         def after_train_iter(self, runner, *_, **__):
             seen.append(copy.deepcopy(runner.model.state_dict()))
 

@@ -24,7 +24,6 @@ from xcit_dense.train.loaders import ResumableLoader, bind_workers, explained
 @pytest.fixture
 def loader_of(demo_data, tmp_path):
     """A function that returns the loader of a training with some workers."""
-
     def build(workers=0):
         cfg = make_config(TINY_CONFIG, demo_data, tmp_path, workers)
         return build_runner(cfg).build_train_loop(cfg.train_cfg).dataloader

@@ -173,7 +173,6 @@ def test_isolated_numbers_change_nothing_outside(drawn):
 
 
 def test_isolated_numbers_depend_on_every_seed_number_alone():
-
     def inside(*seed):
         with isolated_random_state(*seed):
             return draw()
@@ -192,7 +191,6 @@ def test_what_hooks_save_in_validation_is_where_the_training_stands(resumed, dem
     states, cfg = {}, make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{'train_cfg.max_iters': 2})
 
     class Save(Hook):
-
         def before_val(self, runner):
             states['before'] = random_state()
             disturb()

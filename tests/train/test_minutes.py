@@ -23,7 +23,6 @@ from xcit_dense.weights import read_checkpoint
 @pytest.fixture
 def costs(monkeypatch):
     """A function that sets what the measuring finds, which draws random numbers; it gives the limits of all calls."""
-
     def put(*values):
         calls = []
 
@@ -145,7 +144,6 @@ def test_costs_are_measured_where_they_arise(limit, iterations, validation, demo
     now, taken = [100.], []
 
     class Slow(Hook):
-
         def before_run(self, runner, checkpoint=None):
             now[0] += 3
 

@@ -27,7 +27,6 @@ def _bfloat16(monkeypatch):
 @pytest.fixture
 def config(demo_data, class_folders, tmp_path):
     """A function that returns a tiny config with mixed precision or without."""
-
     def make(path, amp, **changes):
         data = class_folders if path == TINY_CLS_CONFIG else demo_data
         cfg = make_config(path, data, tmp_path / f'amp {amp}', **changes)

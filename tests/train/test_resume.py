@@ -48,7 +48,6 @@ def test_stopped_and_resumed_is_the_same_to_the_last_bit(name, workers, stop, ca
     validated, skips = [], name == 'iterations_skipping'
 
     class Note(Hook):
-
         def before_val(self, runner):
             validated.append(runner.iter)
 
@@ -73,7 +72,6 @@ def test_stopped_during_a_validation_and_after_it(case):
     calls = []
 
     class StopInValidation(Hook):
-
         def after_val_iter(self, runner, *_, **__):
             calls.append(runner.iter)
             if len(calls) == 2:

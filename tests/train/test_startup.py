@@ -26,7 +26,6 @@ from xcit_dense.train.startup import StartupHook, describe_run
 @pytest.fixture
 def started(demo_data, tmp_path):
     """A function that begins a training; returns its runner, the lines of its block by their names, and its log."""
-
     def start(path=TINY_SEG_CONFIG, work_dir=tmp_path / 'run', hook=None, **options):
         cfg = load_config(path, data_root=str(demo_data),
                           cfg_options={key.replace('__', '.'): value for key, value in options.items()})

@@ -26,7 +26,6 @@ from xcit_dense.train.resuming import random_state
 
 def test_what_is_not_the_configs_fault_is_no_finding(register, mistakes):
     """Constructors that miss a package, a file, the network or other processes: the run itself reports it."""
-
     class Fails(torch.nn.Module):
         def __init__(self):
             raise errors[-1]
@@ -155,7 +154,6 @@ def test_what_frameworks_leave_out_is_a_hint_at_most(hints, with_neck):
 
 def test_a_trial_that_fails_is_told_and_has_no_findings(mistakes, monkeypatch, logged):
     """Findings of the other checks stay."""
-
     def fail(*args):
         raise ZeroDivisionError('so it is')
 

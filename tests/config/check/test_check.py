@@ -23,7 +23,6 @@ CONFIGS = dict(det=TINY_CONFIG, seg=TINY_SEG_CONFIG, retina=ROOT / 'configs/reti
 @pytest.fixture
 def findings(mistakes):
     """A function that plants values by dotted key (``__`` for a dot) in a config and returns the lines of the error."""
-
     def plant(kind, **options):
         if kind in ('cls', 'dino'):
             pytest.importorskip('mmpretrain')
@@ -208,7 +207,6 @@ def test_differences_of_values():
 @pytest.fixture
 def told(hints):
     """A function that returns the keys of a config that errors are about, and those of hints."""
-
     def names(lines):
         return [line.partition(': ')[0].rpartition('paramwise_cfg.')[2].partition(' = ')[0] for line in lines]
 
