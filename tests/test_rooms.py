@@ -73,8 +73,7 @@ def test_rooms_import_downward_only():
 
 def test_the_fast_path_has_one_door():
     """Only models/ imports from models/fast/, and only what it gives out."""
-    assert not [f'{a} imports {b}' for a, b in FAST
-                if a.partition('.')[0] != 'models' or b not in models.fast.__all__]
+    assert not [f'{a} imports {b}' for a, b in FAST if a.partition('.')[0] != 'models' or b not in models.fast.__all__]
 
 
 def test_no_modules_import_each_other_in_a_circle():

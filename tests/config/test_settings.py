@@ -105,8 +105,7 @@ def test_the_rate_follows_the_batch_size(said):
         warm_up, cosine = changed('maskrcnn_xcit_n12_p16_small', **settings).param_scheduler
         assert cosine.eta_min == pytest.approx(5e-7) and warm_up.start_factor == 0.01
     # by mmengine, or not at all if the user set it
-    for settings, *given in (
-            (dict(auto_scale_lr=True), ), (dict(lr=1e-4), ), ({}, 'optim_wrapper.optimizer.lr')):
+    for settings, *given in ((dict(auto_scale_lr=True), ), (dict(lr=1e-4), ), ({}, 'optim_wrapper.optimizer.lr')):
         cfg = changed(DETECTOR, given, batch_size=8, **settings)
         assert cfg.optim_wrapper.optimizer.lr == 1e-4 and cfg.auto_scale_lr.base_batch_size == 16
         cfg = read_config(DETECTOR)

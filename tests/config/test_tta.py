@@ -118,19 +118,13 @@ def test_a_classifier_equals_merging_by_hand(class_folders, tmp_path):
     torch.testing.assert_close(merged.pred_score, (first.pred_score + second.pred_score) / 2)
 
 
-def weights_of(config, data, folder):
-    """Write a checkpoint of a model that was not trained and return its path."""
-    runner = build_runner(make_config(config, data, folder))
-    meta = dict(dataset_meta=runner.train_dataloader.dataset.metainfo)
-    torch.save(dict(state_dict=runner.model.state_dict(), meta=meta), folder / 'w.pth')
-    return folder / 'w.pth'
-
-
 @pytest.mark.parametrize('config', (TINY_CONFIG, TINY_SEG_CONFIG))
 def test_the_tool_merges_with_all_other_options(config, demo_data, tmp_path, call_tool):
     """Drawing, a report, bfloat16, a fused model, batches of images that differ in size; not of an exported file."""
-    weights = weights_of(config, demo_data, tmp_path)
-    done = run_tool('test.py', config, weights, '--data-root', demo_data, '--work-dir', tmp_path, '--tta',
+    runner = build_runner(make_config(config, demo_data, tmp_path))
+    meta = dict(dataset_meta=runner.train_dataloader.dataset.metainfo)
+    torch.save(dict(state_dict=runner.model.state_dict(), meta=meta), tmp_path / 'w.pth')  # of an untrained model
+    done = run_tool('test.py', config, tmp_path / 'w.pth', '--data-root', demo_data, '--work-dir', tmp_path, '--tta',
                     '--show-dir', tmp_path / 'shown', '--report', tmp_path / 'report', '--dtype', 'bfloat16',
                     '--cfg-options', 'test_dataloader.batch_size=2')
     assert '--tta merges the predictions' in done.stdout

@@ -82,8 +82,7 @@ def test_both_start_from_the_weights_of_the_config(tmp_path):
         for name, value in source.state_dict().items():
             assert torch.equal(branch.backbone.state_dict()[name], value), name
         assert {block.drop_path.rate for block in branch.backbone.blocks} == {rate}
-    assert all(torch.equal(a, b) for a, b in zip(
-        model.student.parameters(), model.teacher.parameters(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(model.student.parameters(), model.teacher.parameters(), strict=True))
 
 
 def test_features_are_those_of_the_teacher():
@@ -250,8 +249,7 @@ class SecondImplementation(Hook):
         if name.startswith('head.last_layer'):
             step -= self.per_epoch  # its first step was an epoch later
         parameter.mul_(1 - rate * decay)
-        parameter.sub_(rate * first / (1 - 0.9**(step + 1))
-                       / ((second / (1 - 0.999**(step + 1))).sqrt() + 1e-8))
+        parameter.sub_(rate * first / (1 - 0.9**(step + 1)) / ((second / (1 - 0.999**(step + 1))).sqrt() + 1e-8))
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         scalars = runner.message_hub.log_scalars

@@ -1,4 +1,6 @@
 """Predictions of images of different sizes in one batch are those of the images alone."""
+from importlib import import_module
+
 import pytest
 import torch
 from mmengine.structures import InstanceData
@@ -13,12 +15,8 @@ SIZES = (96, 64), (32, 128), (90, 61), (32, 128), (64, 96)
 
 
 def samples_of(framework, sizes):
-    if framework == 'mmpretrain':
-        from mmpretrain.structures import DataSample as kind
-    elif framework == 'mmdet':
-        from mmdet.structures import DetDataSample as kind
-    else:
-        from mmseg.structures import SegDataSample as kind
+    name = dict(mmpretrain='DataSample', mmdet='DetDataSample', mmseg='SegDataSample')[framework]
+    kind = getattr(import_module(f'{framework}.structures'), name)
     return [kind(metainfo=dict(img_shape=size, ori_shape=(size[0] * 2, size[1] * 3), scale_factor=(1 / 3, 1 / 2)))
             for size in sizes]
 

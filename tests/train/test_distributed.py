@@ -2,7 +2,6 @@
 import re
 import shutil
 import signal
-import time
 
 import pytest
 import torch
@@ -60,16 +59,6 @@ def test_two_cpu_processes_train_one_model(launch, tmp_path):
     # workers that are not told to end are waited for
     assert max(map(float, re.findall(r'seconds after training: ([\d.]+)', done.stdout))) < 50
     assert done.stdout.count('threads of gloo at the end: 0') == 2
-
-
-@pytest.mark.integration
-def test_a_killed_process_ends_the_run(launch, tmp_path):
-    config = write_config(tmp_path / 'config.py',
-                          "'SignalHook', rank=1, iteration=3, number='SIGKILL'", more='randomness = dict(seed=1)\n')
-    done = launch(config, check=False)
-    assert done.returncode and time.time() - (tmp_path / 'run/killed').stat().st_mtime < 60
-    assert re.search(r'exitcode\s*: -9', done.stdout) and 'SIGKILL' in done.stdout
-    assert newest_checkpoint(tmp_path / 'run').name == 'iter_2.pth'
 
 
 def test_two_processes_learn_what_one_does_with_the_joined_batch(train, demo_data, tmp_path):
@@ -161,7 +150,7 @@ def test_killed_while_saving_while_starting_and_in_a_validation(two_processes, l
             ('validation', f"{kill}iteration=5, where='after_val_iter'", ['--resume'],
              (['iter_2.pth', 'iter_4.pth'], 0))):
         done = launch(write_config(tmp_path / f'{name}.py', hook, more=SUMMED), *resume, check=False)
-        assert done.returncode and 'SIGKILL' in done.stdout, done.stdout[-3000:]
+        assert done.returncode and re.search(r'exitcode\s*: -9', done.stdout), done.stdout[-3000:]
         assert checkpoints(folder) == wanted, name
     plain, alone = write_config(tmp_path / 'plain.py', more=SUMMED), shutil.copytree(folder, tmp_path / 'alone')
     two_processes.run_tool('train.py', plain, *options, tmp_path / 'whole')

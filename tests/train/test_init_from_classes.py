@@ -42,14 +42,9 @@ def start(config, old, new, known=None, spoil=lambda state: None, **changes):
     return trained.state_dict(), model.state_dict(), before, rows, model
 
 
-CASCADE = 'cascade_maskrcnn_xcit_s12_p16_coco'
-RETINANET = 'retinanet_xcit_s12_p16_coco'
-TINY = {'model.backbone.arch': 'nano_12_p16', 'model.neck.in_channels': [128] * 4}
-
-
 def test_heads_of_anchors_have_rows_by_anchor():
     changes = {'model.backbone.arch': 'nano_12_p16', 'model.neck.in_channels': [128] * 3}
-    old, got, before, rows, model = start(RETINANET, OLD, NEW, **changes)
+    old, got, before, rows, model = start('retinanet_xcit_s12_p16_coco', OLD, NEW, **changes)
     assert rows == {f'bbox_head.retina_cls.{kind}': ClassRows(0, 9, False, True) for kind in ('weight', 'bias')}
     assert ClassRows(0, 3, True, True).rows(1, 4) == [1, 6, 11]  # with a background, as SSD has
     # as mmdet reads them: places, anchors, classes
@@ -71,20 +66,13 @@ def test_rows_of_softmax_boxes_and_masks():
 
 
 def test_every_stage_and_auxiliary_head_is_found():
-    found = rows_of(make(CASCADE, OLD, **TINY), CASCADE, OLD, **TINY)
+    cascade, upernet = 'cascade_maskrcnn_xcit_s12_p16_coco', 'upernet_xcit_n12_p16_ade20k'
+    nano = {'model.backbone.arch': 'nano_12_p16', 'model.neck.in_channels': [128] * 4}
+    found = rows_of(make(cascade, OLD, **nano), cascade, OLD, **nano)
     assert {f'roi_head.bbox_head.{stage}.fc_cls.weight' for stage in range(3)} < set(found)
     assert not any('fc_reg' in name for name in found)  # one box for all classes
-    upernet, changes = 'upernet_xcit_n12_p16_ade20k', {
-        'model.backbone.arch': 'nano_12_p16', 'model.decode_head.in_channels': [128] * 4,
-        'model.auxiliary_head.in_channels': 128}
-    found = rows_of(make(upernet, OLD, **changes), upernet, OLD, **changes)
+    found = rows_of(make(upernet, OLD), upernet, OLD)
     assert {name.rpartition('.')[0] for name in found} == {'decode_head.conv_seg', 'auxiliary_head.conv_seg'}
-
-
-def test_equal_shapes_go_by_name_too():
-    trained, now, before, *_ = start(TINY_SEG_CONFIG, ('a', 'b', 'c'), ('c', 'd', 'a'))
-    trained, now, before = (state['decode_head.conv_seg.weight'] for state in (trained, now, before))
-    assert torch.equal(now, torch.stack([trained[2], before[1], trained[0]]))
 
 
 def test_a_file_in_a_half_type_starts_a_model_in_float32():

@@ -13,13 +13,6 @@ from xcit_dense.train import work_dirs
 from xcit_dense.train.work_dirs import check_work_dir, lock_work_dir
 
 
-def refused(who):
-    return pytest.raises(ConfigError, match=rf'another training \({who}.*\) runs in \S+\. Stop it, or .*--work-dir')
-
-
-ME = f'process {os.getpid()}'
-
-
 def test_a_locked_folder(tmp_path):
     folder = tmp_path / 'run'
     folder.mkdir()
@@ -28,11 +21,9 @@ def test_a_locked_folder(tmp_path):
     lock = lock_work_dir(folder)
     assert sorted(p.name for p in folder.iterdir()) == ['.running', 'film.mp4.part', 'iter_1.pth', 'parts']
     assert (folder / '.running').read_text() == str(os.getpid())
-    for _ in range(2):
-        with refused(ME):
-            lock_work_dir(folder)
-    with refused(ME):
-        check_work_dir(Config(dict(work_dir=str(folder))), overwrite=True)
+    for refuse in (lock_work_dir, lock_work_dir, lambda path: check_work_dir(Config(dict(work_dir=str(path))), True)):
+        with pytest.raises(ConfigError, match=rf'another training \(process {os.getpid()}.*\) runs in .*--work-dir'):
+            refuse(folder)
     lock.close()
     lock_work_dir(folder).close()
     assert (folder / '.running').read_text() == str(os.getpid())  # not that of the one before too

@@ -154,17 +154,14 @@ def test_what_frameworks_leave_out_is_a_hint_at_most(hints, with_neck):
 
 def test_a_trial_that_fails_is_told_and_has_no_findings(mistakes, monkeypatch, logged):
     """Findings of the other checks stay."""
-    def fail(*args):
-        raise ZeroDivisionError('so it is')
-
     warned = logged(trial)
     monkeypatch.setattr(trial, 'warn_of', warn_of)  # which fails other tests
-    monkeypatch.setattr(trial, '_on_trial', fail)
+    monkeypatch.setattr(trial, '_on_trial', lambda *args: 1 / 0)
     cfg = load_config(TINY_CONFIG)
     cfg.train_dataloader.batch_size = 0
     line, = mistakes(cfg)
     assert 'batch_size' in line and len(warned) == 1
-    assert all(word in warned[0] for word in ('checked only in part', 'ZeroDivisionError: so it is', __file__))
+    assert all(word in warned[0] for word in ('checked only in part', 'ZeroDivisionError: division', __file__))
 
 
 def test_a_trial_leaves_nothing(capfd, register):
@@ -187,10 +184,7 @@ def test_a_trial_leaves_nothing(capfd, register):
 
 
 def test_arguments_of_classes_that_are_made_in_another_way_are_unknown():
-    class Meta(type):
-        def __call__(cls, *args, **kwargs):
-            return super().__call__()
-
+    meta = type('Meta', (type, ), dict(__call__=lambda cls, *args, **kwargs: object()))
     made_by_new = type('MadeByNew', (), dict(__new__=lambda cls, **kwargs: object.__new__(cls)))
-    for kind, wanted in ((Meta('MadeByMeta', (), {}), False), (made_by_new, False), (type('Own', (), {}), True)):
+    for kind, wanted in ((meta('MadeByMeta', (), {}), False), (made_by_new, False), (type('Own', (), {}), True)):
         assert arguments_of(kind)[1] == wanted

@@ -9,7 +9,6 @@ from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.recipes import LOADABLE, build
 from xcit_dense.config import check
 from xcit_dense.config.check import check_config, check_paramwise, check_schedule
-from xcit_dense.config.check.keys import changes
 from xcit_dense.config.check.top_level import check_top_level
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError
@@ -196,14 +195,6 @@ def test_a_config_without_a_base(mistakes):
     assert line.startswith('model, train_dataloader, optim_wrapper: missing;') and '_base_' in line
 
 
-def test_differences_of_values():
-    before = dict(a=[dict(type='A', x=1), (1, 2)], b=dict(type='B', y=1), c=[1])
-    after = dict(a=[dict(type='A', x=2), (1, 2)], b=dict(type='C', y=2), c=[1, 2], d=3)
-    rest = [('k.c', [1], [1, 2]), ('k.d', None, 3)]
-    assert changes(before, after, 'k') == [('k.a.0.x', 1, 2), ('k.b.type', 'B', 'C'), ('k.b.y', 1, 2), *rest]
-    assert changes(before, after, 'k', by_type=True) == [('k.a.0.x', 1, 2), ('k.b', before['b'], after['b']), *rest]
-
-
 @pytest.fixture
 def told(hints):
     """A function that returns the keys of a config that errors are about, and those of hints."""
@@ -242,12 +233,3 @@ def test_a_key_with_a_slip_is_an_error_and_a_key_of_another_model_is_none(told):
         assert told(dict(custom_keys={key: dict(lr_mult=0.1)}), model) == ([], [])
     for key in ('absolute_pos_embed', 'query_embed', 'norm9', 'backbone.stages.0.blocks.3.norm', 'backbone.unet'):
         assert told(dict(custom_keys={key: dict(lr_mult=0.1)}), model) == ([], [f'custom_keys.{key}'])
-
-
-@pytest.mark.parametrize('name', ('maskrcnn_xcit_n12_p16_coco', 'upernet_xcit_n12_p8_ade20k',
-                                  'retinanet_xcit_s12_p16_coco'))
-def test_the_recipes_with_frozen_stages(name, hints):
-    for frozen in (-1, 12):
-        cfg = load_config(name, pretrained=False, cfg_options={'model.backbone.frozen_stages': frozen})
-        check_paramwise(cfg, build(cfg, 'meta'))
-        assert not hints, frozen

@@ -143,6 +143,8 @@ def test_findings_can_be_warnings(monkeypatch):
                'train_dataloader.batch_size': 0}
     with pytest.raises(ConfigError, match='4 mistakes'):
         load_config(TINY_CONFIG, cfg_options=options, check=True)
+    with pytest.raises(ConfigError, match='3 mistakes'):  # by the tools that do not train
+        load_config(TINY_CONFIG, cfg_options=options)
     cfg = load_config(TINY_CONFIG, cfg_options=options, check=True, findings='warn')
     (text, how), = said
     assert how['level'] == logging.WARNING and text.startswith('4 mistakes') and 'did you mean num_outs?' in text
