@@ -3,7 +3,7 @@ import pytest
 from mmengine.config import Config
 from torch.utils.data import DataLoader
 
-from helpers.paths import SMALL_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.paths import SMALL_CONFIG, TINY_CONFIG
 from helpers.recipes import LOADABLE
 from helpers.refusals import stock
 from xcit_dense.config import image_size
@@ -48,22 +48,6 @@ def test_every_config_takes_them(name, said):
         node[last] = old[last]
     assert {key: cfg[key] for key in cfg if key in module.PARTS} == {
         key: before[key] for key in before if key in module.PARTS}
-
-
-def test_they_are_the_same_as_changes_by_hand():
-    """Of a run that becomes too short for its warm-up."""
-    cfg = load_config(TINY_SEG_CONFIG, settings=Settings(image_size=192, iterations=3, batch_size=3, workers=0))
-    wanted = load_config(TINY_SEG_CONFIG, cfg_options={
-        **{f'{loader}.dataset.pipeline.{place}.scale': (192, 192)
-           for loader, place in zip(LOADERS, (2, 1, 1), strict=True)},
-        'train_dataloader.dataset.pipeline.3.crop_size': (160, 160), 'model.data_preprocessor.size': (160, 160),
-        'train_dataloader.batch_size': 3, 'train_cfg.max_iters': 3,
-        'train_cfg.val_interval': 1, 'default_hooks.checkpoint.interval': 1, 'optim_wrapper.optimizer.lr': 2e-3 * 1.5,
-        'auto_scale_lr.base_batch_size': 12})
-    wanted.param_scheduler = [dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=2), dict(
-        type='CosineAnnealingLR', by_epoch=False, begin=0, end=525, eta_min=1e-6 * 1.5)]
-    assert {key: cfg[key] for key in module.PARTS if key in cfg} == {
-        key: wanted[key] for key in module.PARTS if key in wanted}
 
 
 @pytest.mark.parametrize('framework', ('mmdet', 'mmseg'))

@@ -281,19 +281,16 @@ def test_killed_at_random_points_and_resumed(demo_data, tmp_path, tmp_path_facto
 
 
 def test_settings_that_were_left_out_are_named_by_their_options():
-    def config(size, *steps):
-        return Config(dict(model=dict(data_preprocessor=dict(size=size)),
-                           train_dataloader=dict(dataset=dict(pipeline=[*steps]))))
-
-    before = config((64, 64), dict(type='RandomFlip', prob=0.5)).pretty_text
-    assert changed_settings(config((32, 32)), before, None).endswith(
-        '\n if the previous run had --augment, --image-size, give it again')
     def changed(key, before=1, after=2):
         old, new = Config(), Config()
         old.merge_from_dict({key: before})
         new.merge_from_dict({key: after})
         return changed_settings(new, old.pretty_text, 'x.pth')
 
+    for key, before, after, option in (
+            ('train_dataloader.dataset.pipeline', [dict(type='RandomFlip', prob=0.5)], [], '--augment'),
+            ('model.data_preprocessor.size', (64, 64), (32, 32), '--image-size')):
+        assert changed(key, before, after).endswith(f'\n if the previous run had {option}, give it again')
     with pytest.raises(ConfigError, match=r'optimizer.lr: 0.5 -> 0.1\nRestore .*\(if the previous run had --lr, give'):
         changed('optim_wrapper.optimizer.lr', 0.5, 0.1)
     for key in ('optim_wrapper.paramwise_cfg.a', 'param_scheduler.a', 'auto_scale_lr.a'):

@@ -14,6 +14,7 @@ from mmengine.logging import print_log
 from mmengine.optim import OptimWrapper
 from mmengine.registry import DATASETS, HOOKS, MODELS, OPTIM_WRAPPERS, DefaultScope
 
+from helpers.boxes import RETINA
 from helpers.models import assert_equal
 from helpers.paths import ROOT, TINY_CONFIG
 from helpers.refusals import stock
@@ -105,9 +106,6 @@ def test_roi_heads_on_one_map(mistakes):
     cfg.model.roi_head.bbox_roi_extractor.featmap_strides = [8]
     line, = mistakes(cfg)
     assert 'bbox_roi_extractor.featmap_strides' in line
-
-
-RETINA = ROOT / 'configs/retinanet_xcit_s12_p16_coco.py'
 
 
 @pytest.mark.parametrize('base, parts', (

@@ -91,16 +91,13 @@ def warning(logged):
      '... param_scheduler.1.end=12 param_scheduler.1.milestones="[9,11]"'),
     (RETINA, {'train_cfg.max_epochs': 72}, '1 (MultiStepLR) ... ends at 36, before ... 72 epochs ... --cfg-options ... '
      'param_scheduler.1.end=72 param_scheduler.1.milestones="[54,66]"'),
-    (RETINA, {'param_scheduler': [dict(type='MultiStepLR', milestones=[60, 90])]}, '0 (MultiStepLR) ... [60, 90] ... '
-     'beyond ... 36 epochs ... --cfg-options ... param_scheduler.0.milestones="[22,32]"'),
     (UPERNET, {'param_scheduler': dict(_delete_=True, type='LinearLR', by_epoch=False, end=200000)},
      'param_scheduler (LinearLR) ... ends at 200000, ... beyond ... 160000'),
     # what may be meant; the end of steps only bounds them
     (RETINA, {'train_cfg.max_epochs': 12, 'param_scheduler.1.milestones': [8, 11]}, None),
     (RETINA, {'param_scheduler': dict(_delete_=True, type='CosineAnnealingLR', T_max=None, begin=0)}, None),
     (RETINA, {'param_scheduler': [dict(type='MultiStepLR', milestones=[])]}, None),
-    # a warm-up and then a constant rate; an end in the other unit
-    (UPERNET, {'param_scheduler': [dict(type='LinearLR', by_epoch=False, end=1500)]}, None),
+    # an end in the other unit
     (RETINA, {'param_scheduler': [dict(type='CosineAnnealingLR', by_epoch=False, end=90000),
                                   dict(type='MultiStepLR', end=20, milestones=[10])]}, None),
     # one goes on where the other ends

@@ -14,7 +14,6 @@ from xcit_dense.config.loading import load_config
 from xcit_dense.config.settings import Settings
 from xcit_dense.errors import ConfigError, DataError
 
-BOXES = ROOT / 'configs/fasterrcnn_xcit_n12_p16_small.py'
 #: As many images, of objects that fit, as the 6 epochs of the small config need for a thousand iterations.
 USUAL = [(192, 192, [('a', 40, 40), ('a', 24, 20), ('b', 60, 50)])] * 1340
 #: Stained nuclei: many small objects.
@@ -127,7 +126,7 @@ def test_thin_classes_of_label_maps(tmp_path):
 
 
 @pytest.mark.parametrize('name, settings', (
-    (BOXES, dict(augment='strong', batch_size=4)),
+    (ROOT / 'configs/fasterrcnn_xcit_n12_p16_small.py', dict(augment='strong', batch_size=4)),
     (SMALL_CONFIG, dict(augment='strong', image_size=256, epochs=9, lr=0.5, workers=0)),
     (SEG, dict(augment='light', image_size=256, iterations=100, batch_size=4))))
 def test_settings_are_written_with_all_that_follows(name, settings, tmp_path):
