@@ -1,7 +1,8 @@
-"""Configs by name and by file, and errors in them."""
+"""Configs by name and by file, errors in them, and their tasks."""
 from pathlib import Path
 
 import pytest
+from mmengine.config import Config
 from mmengine.registry import MODELS
 
 from helpers.paths import MAIN_CONFIG, ROOT, SMALL_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
@@ -9,6 +10,7 @@ from xcit_dense import XCiT, get_config
 from xcit_dense._utils.files import folder_of
 from xcit_dense.config import options
 from xcit_dense.config.loading import find_config, list_models, load_config
+from xcit_dense.config.tasks import task_of, tasks_with
 from xcit_dense.data.classes import set_classes
 from xcit_dense.errors import ConfigError
 
@@ -112,3 +114,19 @@ def test_none_is_a_value_wherever_mmengine_takes_it(config, names, tmp_path):
     cfg.dump(tmp_path / 'mine.py')
     cfg = load_config(tmp_path / 'mine.py', data_root=tmp_path, pretrained=False, check=True)
     options.add_hook(cfg, 'FuseHook')
+
+
+def test_the_task_of_a_config_is_that_of_its_model():
+    for config, name in ((TINY_CONFIG, 'detection'), (TINY_SEG_CONFIG, 'segmentation'),
+                         ('xcit_s12_p16_custom', 'classification'), ('xcit_n12_p16_dino_small', 'features')):
+        assert task_of(load_config(config)).name == name
+    # also without a default scope, as in a pure-Python config
+    from mmdet.models import MaskRCNN
+    assert task_of(Config(dict(model=dict(type=MaskRCNN)))).name == 'detection'
+
+
+def test_an_unknown_model_has_no_parts():
+    task = task_of(Config(dict(model=dict(type='Mine'), default_scope='mmpose')))
+    assert (task.name, task.framework) == ('mmpose', 'mmpose') and not any(
+        map(task.part, ('recorder', 'predictor', 'loaded', 'fit', 'augmented')))
+    assert task_of(Config({})).framework is None and tasks_with('recorder').count(' or ') == 2

@@ -17,7 +17,7 @@ from mmengine.hooks import Hook
 
 from helpers import runs
 from helpers.models import assert_equal
-from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.paths import ROOT, TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import NO_VALIDATION, At, Metrics, assert_same_run, die, make_config, stop_after, terminate, train
 from helpers.tools import as_in_a_process_of_its_own, environment
 from xcit_dense.config.options import add_hook, set_best, set_val_loss
@@ -65,6 +65,24 @@ def test_stopped_and_resumed_is_the_same_to_the_last_bit(name, workers, stop, ca
     runs.disturb()
     assert_same_run(train(cfg, Note(), resume=True), wanted)
     assert validated == ([3, 5] if name == 'epochs' else [2, 4, 6][:3 if skips else 2])
+
+
+@pytest.fixture(scope='module')
+def classifier(class_folders, tmp_path_factory):
+    """The end of a classifier's run that nothing stopped."""
+    pytest.importorskip('mmpretrain')
+    return train(make_config(TINY_CLS_CONFIG, class_folders, tmp_path_factory.mktemp('whole')))
+
+
+@pytest.mark.filterwarnings('ignore')
+@pytest.mark.parametrize(('stop', 'workers'), ((2, 2), (3, 0)))
+def test_classifiers_too(stop, workers, classifier, class_folders, tmp_path):
+    """RandAugment, erasing, mixing, repeated augmentation and the average, with workers too, and nano's class token."""
+    assert classifier['meta']['iter'] == 6 and classifier['ema_state_dict']['steps'] == 6
+    cfg = make_config(TINY_CLS_CONFIG, class_folders, tmp_path, workers)
+    stop_after(stop, cfg)
+    cfg.randomness = dict(seed=None)  # it is the checkpoint's
+    assert_same_run(train(cfg, resume=True), classifier)
 
 
 def test_stopped_during_a_validation_and_after_it(case):
