@@ -183,7 +183,6 @@ def trained_segmentor(demo_data, once):
 
 
 def _export(once, config, work_dir, *options):
-    """Export by tools/export.py; return the file."""
     return once(f'{config.stem}_onnx', lambda folder: run_tool(
         'export.py', config, work_dir, folder / 'model.onnx', *options)) / 'model.onnx'
 

@@ -32,7 +32,6 @@ ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.starts
 
 @pytest.fixture(scope='module')
 def files(tmp_path_factory):
-    """A detector, a segmentor and an image."""
     folder, random = tmp_path_factory.mktemp('files'), np.random.default_rng(0)
     write_detector(folder / 'detection.onnx', DETS, np.array([1, 0]), random.random((2, 28, 28), np.float32), **RULE)
     write_segmentor(folder / 'segmentation.onnx', **RULE)

@@ -34,7 +34,6 @@ def distributions(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def installed(distributions, tmp_path_factory):
-    """A folder with what the wheel installs."""
     folder = tmp_path_factory.mktemp('installed')
     wheel, = distributions.glob('xcit_dense-*.whl')
     with zipfile.ZipFile(wheel) as archive:

@@ -20,15 +20,11 @@ test_pipeline = [
 ]
 model = dict(
     backbone=dict(
-        arch=dict(_delete_=True, embed_dims=32, depth=2, num_heads=4, patch_size=8, tokens_norm=False),
-        num_classes=3),
+        num_classes=3, arch=dict(_delete_=True, embed_dims=32, depth=2, num_heads=4, patch_size=8, tokens_norm=False)),
     data_preprocessor=dict(num_classes=3),
     train_cfg=dict(augments=[dict(type='Mixup', alpha=0.8), dict(type='CutMix', alpha=1.0)]))
 train_dataloader = dict(
-    batch_size=4,
-    num_workers=0,
-    persistent_workers=False,
-    sampler=dict(_delete_=True, type='RepeatAugSampler'),
+    batch_size=4, num_workers=0, persistent_workers=False, sampler=dict(_delete_=True, type='RepeatAugSampler'),
     dataset=dict(pipeline=train_pipeline))
 val_dataloader = dict(num_workers=0, persistent_workers=False, dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader

@@ -33,7 +33,6 @@ STOCK += [f'mmseg::{name}-512x512.py' for name in (
 
 
 def adapted(name, arch='nano_12_p16'):
-    """Return the adapted config, without weights."""
     cfg = Config.fromstring(adapt(name, arch), '.py')
     drop_pretrained(cfg.model)
     return cfg

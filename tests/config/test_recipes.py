@@ -197,7 +197,6 @@ def test_weight_decay_spares_vectors_class_token_and_temperature(name):
     for name in (*(path_of(*recipe).stem for recipe in zip(itertools.cycle(FAMILIES), arch_names(), strict=False)),
                  *(name for name in OTHERS if '_p8' not in name))])  # each arch once
 def test_a_whole_model_learns_and_predicts(name):
-    """A loss, a step back, and a prediction of one small random image."""
     cfg = for_small_images(load_config(name, pretrained=False))
     if cfg.default_scope == 'mmseg':
         cfg.model.data_preprocessor.size = (64, 96)  # or it pads to 512 x 512

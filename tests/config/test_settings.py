@@ -20,7 +20,6 @@ LOADERS = ('train_dataloader', 'val_dataloader', 'test_dataloader')
 
 @pytest.fixture
 def said(logged):
-    """What is logged."""
     return logged(module)
 
 
@@ -70,7 +69,6 @@ def test_nothing_given_changes_nothing(said):
 
 
 def test_the_rate_follows_the_batch_size(said):
-    """Also what ends at a rate."""
     for size, factor in ((8, 4), (1, 0.5)):
         cfg = changed(CLASSIFIER, batch_size=int(64 * factor))
         assert cfg.optim_wrapper.optimizer.lr == pytest.approx(3e-5 * factor)
@@ -122,7 +120,6 @@ def test_loaders_without_workers_have_none_of_their_settings(own):
 
 
 def test_a_test_has_a_batch_size_of_its_own():
-    """Nothing of the training changes."""
     cfg, before = load_config(DETECTOR, settings=Settings(batch_size=5), tested=True), load_config(DETECTOR)
     assert cfg.test_dataloader.batch_size == 5 != before.test_dataloader.batch_size
     cfg.test_dataloader.batch_size = before.test_dataloader.batch_size

@@ -157,7 +157,6 @@ def data(scale=80, crop_size=64, **resize):
 
 
 def test_the_resolution_of_a_classifier():
-    """A pair of equal sides is a square."""
     for crop_size in (64, (64, 64), [64, 64]):
         assert find_resolution(data(crop_size=crop_size)) == (64, 0.8)
         for size, ratio, wanted in ((32, None, (40, 32)), (None, 1., (64, 64)), (32, 0.5, (64, 32))):

@@ -65,7 +65,6 @@ def model(distilled, teacher_file, tmp_path):
 
 
 def test_a_wrapped_model_gets_its_teacher_too(model):
-    """As in several processes."""
     built, saved = model(), {}
     built.teacher.module, built.head.num_classes, built.backbone.num_classes = None, 3, 0  # the head counts
     runner = SimpleNamespace(model=torch.nn.DataParallel(built), logger=logging.getLogger(), loads_from=None,
@@ -170,7 +169,6 @@ def test_stopped_and_resumed_is_the_same_to_the_last_bit(save, distilled, teache
 
 
 def write_config(path, teacher, more=''):
-    """Write what a user writes."""
     path.write_text(f"""_base_ = '{TINY_CLS_CONFIG}'
 model = dict(
     type='DistilledClassifier',
@@ -182,7 +180,6 @@ custom_hooks = [dict(type='TeacherHook')]
 
 @pytest.fixture(scope='module')
 def run_of_teacher(class_folders, tmp_path_factory):
-    """Work dir of the teacher."""
     work_dir = tmp_path_factory.mktemp('teacher')
     run_tool('train.py', TINY_CLS_CONFIG, '--data-root', class_folders, '--work-dir', work_dir, '--cfg-options',
              'classes_from_data=True', 'train_cfg.max_epochs=1')

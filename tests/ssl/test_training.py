@@ -22,7 +22,6 @@ from xcit_dense.ssl.dino_hooks import DINOHook, progress
 
 @pytest.fixture
 def config(class_folders, tmp_path):
-    """A function that returns the tiny config with changes."""
     return lambda workers=0, **changes: make_config(TINY_DINO_CONFIG, class_folders / 'train', tmp_path, workers,
                                                     **changes)
 

@@ -35,7 +35,6 @@ def values_of(sample):
                    'model.roi_head.mask_head': None}),  # mmdet pastes masks in float32
     (TINY_SEG_CONFIG, {'model.decode_head.num_classes': 5}), (TINY_CLS_CONFIG, {})), ids=('det', 'seg', 'cls'))
 def test_an_image_in_a_batch_has_the_result_that_it_has_alone(config, options, demo_data, class_folders, tmp_path):
-    """By the model of a run."""
     data = class_folders if config == TINY_CLS_CONFIG else demo_data
     cfg = make_config(config, data, tmp_path, **options)
     model = randomise(build_runner(cfg).model).double().eval()

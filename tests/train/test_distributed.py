@@ -25,7 +25,6 @@ def write_config(path, *hooks, more='', base=TINY_SEG_CONFIG):
 
 
 def ends_of(folder, *names):
-    """Return the newest checkpoints of some runs."""
     return [read_checkpoint(newest_checkpoint(folder / name)) for name in names]
 
 

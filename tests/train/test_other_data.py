@@ -11,8 +11,6 @@ from xcit_dense.train.loaders import ResumableLoader
 
 
 class Drawn(Dataset):
-    """Samples with a random number each."""
-
     def __len__(self):
         return 7
 
@@ -47,8 +45,6 @@ def test_samples_that_are_read_by_several_are_the_same(several):
 
 @DATASETS.register_module()
 class Stream(IterableDataset):
-    """Samples without numbers."""
-
     def __iter__(self):
         return iter(())
 

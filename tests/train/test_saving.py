@@ -25,7 +25,6 @@ def names_in(folder, pattern='*.pth'):
 
 
 def break_at(iteration, disk, *calls):
-    """Let calls fail from an iteration on."""
     return At(iteration, lambda _: disk.failing.update(dict.fromkeys(calls, OSError(errno.EIO, 'broken'))))
 
 

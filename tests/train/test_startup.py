@@ -135,8 +135,6 @@ def test_images_and_objects_that_are_used_are_counted_after_filtering(started, d
 
 
 class Crowds(Dataset):
-    """Objects that are all ignored."""
-
     def __len__(self):
         return 3
 

@@ -132,7 +132,6 @@ def test_strides_may_be_those_of_any_size_of_image():
 
 
 def test_what_frameworks_leave_out_is_a_hint_at_most(hints, with_neck):
-    """And what user-defined parts may read."""
     cfg = load_config(TINY_CONFIG)
     cfg.merge_from_dict({
         'env_cfg.of_mine': 1, 'auto_scale_lr.of_mine': 1, 'default_hooks.timer2': dict(type='IterTimerHook'),

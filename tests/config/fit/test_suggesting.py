@@ -73,7 +73,6 @@ def test_a_detector_of_one_stage(tmp_path):
 
 
 def test_images_of_rare_classes_are_repeated(tmp_path):
-    """Beside a pipeline of its own."""
     objects = [(name, 12, 12) for name in 'aab' * 8]
     root = write_boxes(tmp_path / 'data', *[(192, 192, [*objects, *[('rare', 12, 12)] * (place < 8)])
                                             for place in range(300)], classes=('a', 'b', 'rare'))
