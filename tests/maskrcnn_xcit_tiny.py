@@ -1,5 +1,4 @@
-# The small config cut down to 4 blocks and all else of 32 channels, images of 96 pixels, 3 iterations an epoch; for the
-# tests.
+# The small config cut down for the tests to 4 blocks of 32 channels, images of 96 pixels, 3 iterations an epoch.
 _base_ = '../configs/maskrcnn_xcit_n12_p16_small.py'
 
 _base_.train_dataloader.dataset.pipeline[2].scale = (96, 96)

@@ -6,6 +6,7 @@ import re
 import runpy
 from functools import reduce
 
+import pytest
 import torch
 from docs.pages import PAGES
 from test_rooms import FLOORS
@@ -13,6 +14,7 @@ from test_rooms import FLOORS
 import xcit_dense
 from helpers.models import TINY, build, randomise, relative_error
 from helpers.paths import ROOT
+from helpers.tools import run_tool
 from xcit_dense import predict, runtime, weights
 from xcit_dense.cli import tool_names
 
@@ -156,3 +158,10 @@ def test_no_sentence_has_more_than_35_words():
         text = re.sub(r'`[^`]*`|\$[^$]*\$', 'code', re.sub(r'!?\[([^\]]*)\]\([^)]*\)', r'\1', text))
         for part in re.split(r'\n\s*\n|\n\s*(?:[-*#|]|\d\.)+ |\s\|\s|[.?!:;]\**\s', text):
             assert len(part.split()) <= 35, f'{page.name}: {part}'
+
+
+@pytest.mark.slow
+def test_model_table_and_metafiles_are_up_to_date():
+    pytest.importorskip('mmpretrain', reason='it has no fork')
+    done = run_tool('model_table.py', '--check', check=False)
+    assert done.returncode == 0, done.stdout

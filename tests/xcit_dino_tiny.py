@@ -1,5 +1,4 @@
-# The small DINO cut down to 2 blocks of 32 channels and batches of 3, for the tests: with the same random
-# views, of 32 and 16 pixels, and the same schedules.
+# The small DINO cut down for the tests to 2 blocks of 32 channels, batches of 3, and views of 32 and 16 pixels.
 _base_ = '../configs/xcit_n12_p16_dino_small.py'
 
 train_pipeline = [

@@ -7,13 +7,13 @@ from mmengine.registry import MODELS, init_default_scope
 from models.forms import assert_close
 from torch import nn
 
-from helpers.models import assert_equal, build, dense_state, official_state, prefixed, save
+from helpers.models import assert_equal, dense_state, official_state, prefixed, save
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.weight_files import classifier, rejects, values
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.classes import set_classes
 from xcit_dense.train.init_from import ClassRows, find_class_rows, match_classes, start_model
-from xcit_dense.weights import load_backbone, load_classifier, load_model, read_checkpoint
+from xcit_dense.weights import load_classifier, load_model, read_checkpoint
 from xcit_dense.weights.load import spread_channels
 
 OLD, NEW = ('dog', 'cat', 'bird'), ('bird', 'fish', 'DOG', 'ant')
@@ -160,18 +160,14 @@ def test_a_grey_image_looks_as_before():
         got = spread_channels(weight, channels)
         assert got.shape == (8, channels, 3, 3)
         assert_close([torch.nn.functional.conv2d(grey.expand(-1, channels, -1, -1), got)], [wanted], 1e-7, channels)
-        if channels == 5:
-            assert torch.equal(got[:, 0], weight[:, 0] / 2) and torch.equal(got[:, 4], weight[:, 1] / 2)
-            assert torch.equal(got[:, 2], weight[:, 2])
 
 
 @pytest.mark.parametrize('channels', (1, 5))
 def test_the_stem_is_spread_wherever_weights_start_a_model(channels, tmp_path):
     name = 'patch_embed.proj.0.0.weight'
-    for kind, load, state in ((build, load_backbone, dense_state()), (classifier, load_classifier, official_state())):
-        model = kind(in_channels=channels)
-        load(model, save(tmp_path / 'rgb.pth', state))
-        assert torch.equal(model.state_dict()[name], spread_channels(state[name], channels))
+    model, state = classifier(in_channels=channels), official_state()
+    load_classifier(model, save(tmp_path / 'rgb.pth', state))
+    assert torch.equal(model.state_dict()[name], spread_channels(state[name], channels))
     trained, model = make(TINY_CONFIG, OLD), make(TINY_CONFIG, OLD, **{'model.backbone.in_channels': channels})
     start_model(model, dict(state_dict=trained.state_dict()), 'file', rows_of(model, TINY_CONFIG, OLD), OLD, OLD)
     assert torch.equal(model.state_dict()[f'backbone.{name}'],
