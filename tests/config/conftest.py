@@ -1,6 +1,4 @@
 """What the tests of configs share."""
-from contextlib import ExitStack
-
 import pytest
 
 from helpers.paths import TINY_CONFIG
@@ -53,13 +51,10 @@ def own(tmp_path):
 
 
 @pytest.fixture
-def register():
+def register(monkeypatch):
     """A function that registers a class in registries until the end of the test."""
-    with ExitStack() as stack:
+    def add(kind, *registries):
+        for registry in registries:
+            monkeypatch.setitem(registry.module_dict, kind.__name__, kind)
 
-        def add(kind, *registries):
-            for registry in registries:
-                registry.register_module(module=kind)
-                stack.callback(registry.module_dict.pop, kind.__name__)
-
-        yield add
+    return add

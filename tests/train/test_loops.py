@@ -135,38 +135,18 @@ def test_wrong_options_are_named(demo_data, tmp_path):
             DenseCheckpointHook(**{name: value})
 
 
-@pytest.mark.parametrize('drawn', (0, 1, 2))  # of 1 a normal number is kept
-def test_states_go_round(drawn, tmp_path):
-    """Through a file that is read without pickles too."""
-    for _ in range(drawn):
-        draw()
-    state = random_state()
-    assert state['numpy']['has_gauss'] == drawn % 2 == int(state['python']['gauss'] is not None)
-    wanted = [draw() for _ in range(3)]
-    assert len({tuple(numbers.values()) for numbers in wanted}) == 3
-    torch.save(state, tmp_path / 'state.pth')
-    for back in (state, torch.load(tmp_path / 'state.pth', weights_only=True)):
-        disturb()
-        set_random_state(back)
-        assert [draw() for _ in range(3)] == wanted
-    for _ in range(700):  # both Mersenne twisters turn over, and the state that was returned is not theirs
-        draw()
-    set_random_state(state)
-    assert draw() == wanted[0]
-
-
-@pytest.mark.parametrize('drawn', (0, 1))
+@pytest.mark.parametrize('drawn', (0, 1))  # of 1 a normal number is kept
 def test_isolated_numbers_change_nothing_outside(drawn):
     """Nor where an error ends them."""
     for _ in range(drawn):
         draw()
     state = random_state()
-    wanted = [draw() for _ in range(3)]
+    wanted = [draw() for _ in range(700)]  # both twisters turn over, and the state is not theirs
     set_random_state(state)
     with pytest.raises(ZeroDivisionError), isolated_random_state(1, 2, 3):
         disturb()
         _ = 1 / 0
-    assert [draw() for _ in range(3)] == wanted
+    assert [draw() for _ in range(700)] == wanted
 
 
 def test_isolated_numbers_depend_on_every_seed_number_alone():

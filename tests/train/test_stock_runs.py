@@ -11,9 +11,9 @@ from helpers.tools import run_process, run_tool
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 CASES = {'mmdet': ('retinanet/retinanet_r18_fpn_1x_coco.py', ('train_cfg.max_epochs=2', 'classes_from_data=True')),
-         'mmseg': ('segformer/segformer_mit-b0_8xb2-160k_ade20k-512x512.py',
-                   ('classes_from_data=True', 'train_cfg.max_iters=6',
-                    'train_cfg.val_interval=3', 'default_hooks.checkpoint.interval=3'))}
+         'mmseg': ('segformer/segformer_mit-b0_8xb2-160k_ade20k-512x512.py', (
+             'classes_from_data=True', 'train_cfg.max_iters=6', 'train_cfg.val_interval=3',
+             'default_hooks.checkpoint.interval=3'))}
 
 
 @pytest.mark.slow

@@ -94,8 +94,7 @@ KEYS = dict(det="""
 OTHER_KEYS = {
     'model.bakbone.arch': ('x', 'model.bakbone', 'backbone'),
     'model.backbone.norm_cfg': (dict(type='BN', epss=1), 'model.backbone.norm_cfg.epss', 'eps'),
-    'train_dataloader.dataset.metainfo': (
-        dict(CLASSES=('a', )), 'train_dataloader.dataset.metainfo.CLASSES', None),
+    'train_dataloader.dataset.metainfo': (dict(CLASSES=('a', )), 'train_dataloader.dataset.metainfo.CLASSES', None),
     'param_scheduler.1.eta_minimum': (0., 'param_scheduler.1.eta_minimum', None),
     'randomness.generator': (1, 'randomness.generator', None),
     'default_hooks.visualization': (None, 'default_hooks.visualization', None)}
@@ -134,15 +133,13 @@ def test_types_that_are_not_there(findings):
 
 
 def test_hooks_and_loops(findings):
-    lines = findings('det', default_hooks__chekpoint=dict(type='CheckpointHook'),
-                     custom_hooks=[dict(type='FuseHook', a=1)],
-                     val_cfg=dict(_delete_=True, fp15=True), test_cfg=dict(_delete_=True, fp15=True),
-                     train_cfg__by_epoch=True)
+    lines = findings('det', default_hooks__chekpoint=dict(type='CheckpointHook'), train_cfg__by_epoch=True,
+                     custom_hooks=[dict(type='FuseHook', a=1)], val_cfg=dict(_delete_=True, fp15=True),
+                     test_cfg=dict(_delete_=True, fp15=True))
     told = {line.partition(' = ')[0].partition(':')[0]: line for line in lines}
     for place, words in (
-            ('default_hooks.chekpoint', 'did you mean checkpoint?'),
-            ('custom_hooks.0.a', 'custom_hooks.0.a = 1: FuseHook'), ('val_cfg.fp15', 'ValLoop'),
-            ('test_cfg.fp15', 'TestLoop'),
+            ('default_hooks.chekpoint', 'did you mean checkpoint?'), ('val_cfg.fp15', 'ValLoop'),
+            ('custom_hooks.0.a', 'custom_hooks.0.a = 1: FuseHook'), ('test_cfg.fp15', 'TestLoop'),
             ('train_cfg.by_epoch', 'DenseEpochLoop does not accept it')):
         assert words in told.pop(place)
     assert not told

@@ -16,9 +16,8 @@ WHOLE = {'train_dataloader.batch_size': 1, 'val_dataloader.batch_size': 1, 'test
          'train_dataloader.num_workers': 0, 'val_dataloader.num_workers': 0, 'test_dataloader.num_workers': 0,
          'train_cfg.max_epochs': 1, 'train_cfg.max_iters': 1, 'train_cfg.val_interval': 1, 'train_cfg.val_begin': 0,
          'default_hooks.checkpoint.interval': -1, 'auto_scale_lr.base_batch_size': 1, 'randomness.seed': 0}
-ANY = {'optim_wrapper.optimizer.lr': 0, 'optim_wrapper.optimizer.weight_decay': 0,
-       'optim_wrapper.clip_grad.max_norm': 0, 'param_scheduler.0.begin': 0, 'param_scheduler.0.end': 0,
-       'param_scheduler.1.T_max': 0}
+ANY = dict.fromkeys(('optim_wrapper.optimizer.lr', 'optim_wrapper.optimizer.weight_decay', 'param_scheduler.0.begin',
+                     'optim_wrapper.clip_grad.max_norm', 'param_scheduler.0.end', 'param_scheduler.1.T_max'), 0)
 
 
 def refused(cfg, key, value, wanted):

@@ -90,8 +90,7 @@ def test_options_for_variables_name_what_is_meant():
     for option, value, *words in (
             ('max_iters', 5, 'param_scheduler.1.end'), ('scale', (8, 8), 'pipeline.2.scale', '--image-size'),
             ('lr', 0.1, '--lr'), ('batch_size', 4, '--batch-size'), ('max_epochs', 4, '--epochs'),
-            ('data_root', 'a', '--data-root'),
-            ('unheard', 1, 'no framework reads it')):
+            ('data_root', 'a', '--data-root'), ('unheard', 1, 'no framework reads it')):
         line = find_new_keys(read_config(SMALL_SEG_CONFIG), {option: value})[option]
         assert all(word in line for word in words), line
     assert named(['a', 'b', 'c', 'd.lr']) == 'a, b, c, d.lr' and ' and 1 more' in named('abcde')

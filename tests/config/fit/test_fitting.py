@@ -106,9 +106,8 @@ def test_only_what_the_user_gives_stays(boxes, maps):
     """Other keys of a pipeline keep no size, those of a loop or of the warm-up no length, variables nothing."""
     for given, size, epochs in (('train_dataloader.dataset.pipeline.3.prob', 512, 10),
                                 ('train_dataloader.dataset.pipeline.2', 192, 40), ('train_dataloader.dataset', 192, 40),
-                                ('test_dataloader.dataset.pipeline.1.scale', 192, 40),
-                                ('epochs', 512, 10), ('train_cfg.val_interval', 512, 10),
-                                ('param_scheduler.0.end', 512, 10),
+                                ('test_dataloader.dataset.pipeline.1.scale', 192, 40), ('epochs', 512, 10),
+                                ('train_cfg.val_interval', 512, 10), ('param_scheduler.0.end', 512, 10),
                                 ('param_scheduler.1.end', 512, 6), ('train_cfg.max_epochs', 512, 6)):
         cfg = config_for(boxes)
         before = value_at(cfg, given)
