@@ -28,6 +28,8 @@ DETS = np.array([[.25, .1, .75, .5, .9], [0, 0, 1, 1, .4], [.5, .5, 1, 1, .2], [
 LABELS = np.array([2, 0, 1, -1])
 MASKS = np.stack([np.full((28, 28), value, np.float32) for value in (1, 1, 0.6, 0)])
 KEEP = dict(resize=dict(rule='keep_ratio', scale=[64, 40]))
+KINDS = {'usual': (.0, 1., 60.), 'reaching outside': (-.1, 1.1, 200.), 'tiny': (0., 1., .5),
+         'without extent': (0., 1., 0.), 'huge': (.3, .7, 5000.)}
 
 
 @pytest.fixture
@@ -288,10 +290,6 @@ def pasted_by_mmdet(masks, boxes, height, width, threshold=.5):
         part, place = _do_paste_mask(mask[None], box[None], height, width)
         whole[place] = (part[0] >= threshold).numpy()
     return pasted
-
-
-KINDS = {'usual': (.0, 1., 60.), 'reaching outside': (-.1, 1.1, 200.), 'tiny': (0., 1., .5),
-         'without extent': (0., 1., 0.), 'huge': (.3, .7, 5000.)}
 
 
 @pytest.mark.parametrize('kind', KINDS)

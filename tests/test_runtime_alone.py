@@ -29,6 +29,15 @@ pytestmark = pytest.mark.integration
 DETS = np.array([[.25, .1, .75, .5, .9], [.1, 0, 1, .9, .4]], np.float32)
 RULE = dict(resize=dict(rule='keep_ratio', scale=[97, 61]))
 ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.startswith('PYTHON')}
+PREDICT = '''
+import sys, numpy as np
+from {module} import Model
+for task in ('detection', 'segmentation'):
+    found = Model(f'{{sys.argv[1]}}/{{task}}.onnx')(f'{{sys.argv[1]}}/image.png')
+    np.savez(f'{{task}}.npz', **{{key: value for key, value in vars(found).items()}})
+names = [name.partition('.')[0] for name in sys.modules]
+print(sorted({{name for name in names if name in ('torch', 'torchvision', 'cv2') or name.startswith('mm')}}))
+'''
 
 
 @pytest.fixture(scope='module')
@@ -70,17 +79,6 @@ def run(python, code, *args, cwd):
 def code_of_the_docs(is_service):
     codes = re.findall(r'```python\n(.*?)```', (ROOT / 'docs/deploying.md').read_text(), re.S)
     return next(code for code in codes if ('http.server' in code) == is_service)
-
-
-PREDICT = '''
-import sys, numpy as np
-from {module} import Model
-for task in ('detection', 'segmentation'):
-    found = Model(f'{{sys.argv[1]}}/{{task}}.onnx')(f'{{sys.argv[1]}}/image.png')
-    np.savez(f'{{task}}.npz', **{{key: value for key, value in vars(found).items()}})
-names = [name.partition('.')[0] for name in sys.modules]
-print(sorted({{name for name in names if name in ('torch', 'torchvision', 'cv2') or name.startswith('mm')}}))
-'''
 
 
 @pytest.mark.parametrize('module', ('xcit_dense.runtime', 'runtime'))

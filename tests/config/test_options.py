@@ -15,6 +15,10 @@ from xcit_dense.config.loading import load_config
 from xcit_dense.config.options import loss_dataloader, set_val_loss
 from xcit_dense.errors import ConfigError, SetupError
 
+IMAGE, RESIZE, PACK = dict(type='LoadImageFromFile'), dict(type='Resize', scale=(32, 32)), dict(type='PackDetInputs')
+BOXES = dict(type='LoadAnnotations', with_bbox=True)
+MASKS = dict(type='LoadAnnotations', with_bbox=True, with_mask=True, poly2mask=False)
+
 
 def test_auto_scale_lr_needs_a_base():
     cfg = load_config(MAIN_CONFIG)
@@ -121,12 +125,6 @@ def test_a_missing_package_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(SetupError, match='pip install mlruns'):
         options.check_loggers(['mlruns'])
-
-
-IMAGE, RESIZE = dict(type='LoadImageFromFile'), dict(type='Resize', scale=(32, 32))
-BOXES = dict(type='LoadAnnotations', with_bbox=True)
-MASKS = dict(type='LoadAnnotations', with_bbox=True, with_mask=True, poly2mask=False)
-PACK = dict(type='PackDetInputs')
 
 
 @pytest.mark.parametrize('name', [name for name in VALIDATED if '_n12_p16' in name])

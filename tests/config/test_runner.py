@@ -13,6 +13,7 @@ from xcit_dense.config.runner import is_ours, use_our_runner
 from xcit_dense.train import DenseCheckpointHook, DenseRunner
 
 OURS = dict(type='DenseCheckpointHook', interval=1)
+Loop, Saving = type('Loop', (EpochBasedTrainLoop, ), {}), type('Saving', (DenseCheckpointHook, ), {})  # a user's
 
 
 def used(capfd, trains=True, **changes):
@@ -60,9 +61,6 @@ def test_our_own_configs_stay_as_they_are():
     assert {kind: is_ours(Config(dict(runner_type=kind))) for kind in kinds} == kinds
     assert load_config(TINY_CONFIG, check=True, pretrained=False)._cfg_dict == load_config(
         TINY_CONFIG, pretrained=False)._cfg_dict
-
-
-Loop, Saving = type('Loop', (EpochBasedTrainLoop, ), {}), type('Saving', (DenseCheckpointHook, ), {})  # a user's
 
 
 @pytest.mark.parametrize(('changes', 'said'), (

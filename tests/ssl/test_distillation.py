@@ -197,7 +197,7 @@ def run(run_of_teacher, class_folders, tmp_path_factory):
     return config, folder / 'run'
 
 
-def test_a_teacher_sees_the_size_that_it_was_trained_at(run_of_teacher, class_folders, tmp_path):
+def test_a_teacher_sees_the_size_that_it_was_trained_at(class_folders, tmp_path):
     """Not at that of the config that it is built from, unless the config of the student sets one."""
     run_tool('train.py', TINY_CLS_CONFIG, '--data-root', class_folders, '--work-dir', tmp_path / 'teacher',
              '--epochs', 1, '--image-size', 48)

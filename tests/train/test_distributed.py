@@ -15,6 +15,8 @@ from xcit_dense.train import build_runner
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 from xcit_dense.weights.files import damage, read_notes
 
+SUMMED = 'randomness = dict(seed=1)\noptim_wrapper = dict(accumulative_counts=2)\n'
+
 
 def write_config(path, *hooks, more='', base=TINY_SEG_CONFIG):
     hooks = ', '.join(f'dict(type={hook})' for hook in hooks)
@@ -126,9 +128,6 @@ def test_each_image_counts_once(two_processes, trained_segmentor, demo_data, tmp
     assert (one.stdout + two.stdout).count(f'checkpoint of {trained_segmentor[0]}: best of 2 validations: ') == 2
     found = [re.findall(r'aAcc: ([\d.]+)  mIoU: ([\d.]+)  mAcc: ([\d.]+)', done.stdout)[-1] for done in (one, two)]
     assert found[0] == found[1]
-
-
-SUMMED = 'randomness = dict(seed=1)\noptim_wrapper = dict(accumulative_counts=2)\n'
 
 
 def checkpoints(folder):

@@ -17,6 +17,7 @@ from xcit_dense.weights import load_classifier, load_model, read_checkpoint
 from xcit_dense.weights.load import spread_channels
 
 OLD, NEW = ('dog', 'cat', 'bird'), ('bird', 'fish', 'DOG', 'ant')
+NECK, HEAD = 'neck.lateral_convs.0.conv', 'roi_head.bbox_head.fc_cls'
 
 
 def make(config, classes, **changes):
@@ -104,9 +105,6 @@ def test_a_file_without_names_or_with_those_of_another(known, new, taken):
 
 def change(name, value=None):
     return lambda state: state.pop(name) if value is None else state.update({name: value})
-
-
-NECK, HEAD = 'neck.lateral_convs.0.conv', 'roi_head.bbox_head.fc_cls'
 
 
 @pytest.mark.parametrize('spoil, words', (

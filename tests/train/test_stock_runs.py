@@ -14,6 +14,9 @@ CASES = {'mmdet': ('retinanet/retinanet_r18_fpn_1x_coco.py', ('train_cfg.max_epo
          'mmseg': ('segformer/segformer_mit-b0_8xb2-160k_ade20k-512x512.py', (
              'classes_from_data=True', 'train_cfg.max_iters=6', 'train_cfg.val_interval=3',
              'default_hooks.checkpoint.interval=3'))}
+#: Smaller images have fewer tokens than DINO has queries.
+SIZE = '--image-size', 128
+SHORT = *SIZE, '--batch-size', 2, '--workers', 0, '--no-fit'
 
 
 @pytest.mark.slow
@@ -47,11 +50,6 @@ def test_stopped_killed_and_resumed(framework, demo_data, tmp_path):
     assert_same_run(*(read_checkpoint(newest_checkpoint(tmp_path / name)) for name in ('stopped', 'whole')))
     done = run('test.py', 'tested', tmp_path / 'stopped')
     assert done.returncode == 0, done.stdout[-3000:]
-
-
-#: Smaller images have fewer tokens than DINO has queries.
-SIZE = '--image-size', 128
-SHORT = *SIZE, '--batch-size', 2, '--workers', 0, '--no-fit'
 
 
 def train(name, data, folder, *options):

@@ -32,6 +32,7 @@ pytestmark = pytest.mark.filterwarnings('ignore')
 TAKE_ALL = {f'model.train_cfg.{part}.sampler': dict(type='RandomSampler', num=10**6, pos_fraction=1.0, neg_pos_ub=-1,
                                                     add_gt_as_proposals=part == 'rcnn') for part in ('rpn', 'rcnn')}
 EMA = dict(custom_hooks=[dict(type='EMAHook', momentum=0.5)])
+COUNTING = {'model.decode_head.type': 'CountingHead'}
 
 
 def validated(config, data, work_dir, *hooks, **changes):
@@ -169,9 +170,6 @@ class CountingHead(FPNHead):
         if not self.training and name in self.poison:
             noise = float('nan')
         return losses | dict(loss_noise=self.seen * noise)
-
-
-COUNTING = {'model.decode_head.type': 'CountingHead'}
 
 
 def counted_config(data, work_dir):

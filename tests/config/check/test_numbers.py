@@ -18,6 +18,9 @@ WHOLE = {'train_dataloader.batch_size': 1, 'val_dataloader.batch_size': 1, 'test
          'default_hooks.checkpoint.interval': -1, 'auto_scale_lr.base_batch_size': 1, 'randomness.seed': 0}
 ANY = dict.fromkeys(('optim_wrapper.optimizer.lr', 'optim_wrapper.optimizer.weight_decay', 'param_scheduler.0.begin',
                      'optim_wrapper.clip_grad.max_norm', 'param_scheduler.0.end', 'param_scheduler.1.T_max'), 0)
+RETINA, UPERNET = 'retinanet_xcit_s12_p16_coco', 'upernet_xcit_s12_p16_ade20k'
+#: The run's length and whether it counts epochs.
+RUNS = [(10, True), (100, False)]
 
 
 def refused(cfg, key, value, wanted):
@@ -65,9 +68,6 @@ def test_milestones_are_numbers():
             f'param_scheduler.1.milestones = {steps!r}: it must be a list of numbers, such as "[8,11]"'])
 
 
-RETINA, UPERNET = 'retinanet_xcit_s12_p16_coco', 'upernet_xcit_s12_p16_ade20k'
-
-
 @pytest.fixture
 def warning(logged):
     """A function that returns the warning about the schedule of a config, by default of some length and schedulers."""
@@ -108,10 +108,6 @@ def test_schedules_of_published_recipes(name, options, words, warning):
     text = warning(cfg)
     assert not text if words is None else (
         re.search('.*'.join(map(re.escape, words.split(' ... '))), text) and text.count('\n') == 1), text
-
-
-#: The run's length and whether it counts epochs.
-RUNS = [(10, True), (100, False)]
 
 
 @pytest.mark.parametrize('length, epochs', RUNS)

@@ -11,6 +11,13 @@ from xcit_dense.config.check.top_level import check_top_level, find_new_keys, na
 from xcit_dense.config.loading import load_config, read_config
 from xcit_dense.errors import ConfigError
 
+VERSION_2 = (
+    ('checkpoint_config', 'default_hooks.checkpoint'), ('cudnn_benchmark', 'env_cfg'), ('data', 'train_dataloader'),
+    ('dist_params', 'env_cfg.dist_cfg'), ('evaluation', 'val_evaluator'), ('fp16', 'AmpOptimWrapper'),
+    ('log_config', 'default_hooks.logger'), ('lr_config', 'param_scheduler'), ('optimizer', 'optim_wrapper.optimizer'),
+    ('optimizer_config', 'optim_wrapper.clip_grad'), ('resume_from', 'resume = True'), ('runner', 'train_cfg'),
+    ('seed', 'randomness.seed'), ('total_epochs', 'train_cfg.max_epochs'), ('workflow', 'val_cfg'))
+
 
 def names_of(lines):
     return [line.partition(' = ')[0] for line in lines]
@@ -21,14 +28,6 @@ def test_misspelt_top_level_keys(own, mistakes):
     assert line == "defualt_hooks = {'a': 1}: nothing reads it; did you mean default_hooks?"
     # a number makes another name
     assert names_of(mistakes(load_config(own('modle = dict(a=1)\nmodel2 = 3')))) == ['modle']
-
-
-VERSION_2 = (
-    ('checkpoint_config', 'default_hooks.checkpoint'), ('cudnn_benchmark', 'env_cfg'), ('data', 'train_dataloader'),
-    ('dist_params', 'env_cfg.dist_cfg'), ('evaluation', 'val_evaluator'), ('fp16', 'AmpOptimWrapper'),
-    ('log_config', 'default_hooks.logger'), ('lr_config', 'param_scheduler'), ('optimizer', 'optim_wrapper.optimizer'),
-    ('optimizer_config', 'optim_wrapper.clip_grad'), ('resume_from', 'resume = True'), ('runner', 'train_cfg'),
-    ('seed', 'randomness.seed'), ('total_epochs', 'train_cfg.max_epochs'), ('workflow', 'val_cfg'))
 
 
 def test_keys_of_version_2_name_their_place(own, hints):
