@@ -76,7 +76,6 @@ def call_tool():
     def call(name, *args):
         done = run_tool(name, *args, check=False)
         return done.returncode, done.message or done.stdout
-
     return call
 
 
@@ -105,7 +104,6 @@ def once(tmp_path_factory):
                     shutil.rmtree(folder, ignore_errors=True)
                     raise
         return folder
-
     return make
 
 

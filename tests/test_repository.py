@@ -30,7 +30,6 @@ def setup(monkeypatch):
         names = dict(__file__=str(path), passed=passed)
         exec(compile(code.replace(line, f'SOURCE_URL = {source_url!r}\n'), path, 'exec'), names)
         return names
-
     return run
 
 

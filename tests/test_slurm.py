@@ -39,7 +39,6 @@ def slurm(tmp_path):
             **variables)
         return subprocess.Popen(['bash', SCRIPT, *args], stderr=subprocess.PIPE, text=True,
                                 env={key: str(value) for key, value in variables.items() if value != ''})
-
     return start, lambda: [line.split('\t') for line in calls.read_text().splitlines()]
 
 

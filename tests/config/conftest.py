@@ -22,7 +22,6 @@ def logged(monkeypatch):
         texts = []
         monkeypatch.setattr(module, 'print_log', lambda text, **_: texts.append(text))
         return texts
-
     return listen
 
 
@@ -35,7 +34,6 @@ def mistakes():
         title, *lines = str(caught.value).splitlines()
         assert title == f'{len(lines)} mistake{"s" * (len(lines) > 1)} in the config:'
         return [line.strip() for line in lines]
-
     return lines_of
 
 
@@ -46,7 +44,6 @@ def own(tmp_path):
         path = tmp_path / name
         path.write_text(f"_base_ = '{base}'\n{text}\n")
         return path
-
     return write
 
 
@@ -56,5 +53,4 @@ def register(monkeypatch):
     def add(kind, *registries):
         for registry in registries:
             monkeypatch.setitem(registry.module_dict, kind.__name__, kind)
-
     return add

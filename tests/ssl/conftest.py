@@ -29,5 +29,4 @@ def distilled(class_folders, teacher_file):
         cfg.custom_hooks = [dict(type='TeacherHook', save=save), *cfg.custom_hooks]
         cfg.merge_from_dict(changes)
         return cfg
-
     return make

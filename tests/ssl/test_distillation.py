@@ -60,7 +60,6 @@ def model(distilled, teacher_file, tmp_path):
         load_teacher(teacher, teacher_file)
         built.teacher.module = teacher.eval().requires_grad_(False)
         return built
-
     return build
 
 

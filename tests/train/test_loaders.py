@@ -134,7 +134,6 @@ def start_workers(monkeypatch):
         for _ in range(2):  # the second time changes nothing
             bind_workers(loader)
         return iter(loader)
-
     return start
 
 

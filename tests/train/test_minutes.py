@@ -33,7 +33,6 @@ def costs(monkeypatch):
 
         monkeypatch.setattr(minutes, '_costs', measure)
         return calls
-
     return put
 
 

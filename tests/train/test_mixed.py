@@ -33,7 +33,6 @@ def config(demo_data, class_folders, tmp_path):
         if amp:
             set_amp(cfg)
         return cfg
-
     return make
 
 

@@ -41,7 +41,6 @@ def started(demo_data, tmp_path):
             runner.train()
         log, = Path(runner.log_dir).glob('*.log')
         return runner, lines_of(runner), log.read_text()
-
     return start
 
 

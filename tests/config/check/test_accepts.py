@@ -80,7 +80,6 @@ def with_neck(register):
         cfg = load_config(TINY_CONFIG)
         cfg.model.neck = dict(type=neck, embed_dim=48)
         return cfg
-
     return load
 
 

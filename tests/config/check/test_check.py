@@ -28,7 +28,6 @@ def findings(mistakes):
         cfg = load_config(CONFIGS[kind])
         cfg.merge_from_dict({key.replace('__', '.'): value for key, value in options.items()})
         return mistakes(cfg)
-
     return plant
 
 
@@ -205,7 +204,6 @@ def told(hints):
         except ConfigError as error:
             return names(str(error).splitlines()[1:]), names(hints)
         return [], names(hints)
-
     return tell
 
 

@@ -81,7 +81,6 @@ def warning(logged):
         check_schedule(cfg, epoch_length)
         assert len(said) < 2
         return ''.join(said)
-
     return warn
 
 
