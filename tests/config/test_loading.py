@@ -123,9 +123,6 @@ def test_the_task_of_a_config_is_that_of_its_model():
     # also without a default scope, as in a pure-Python config
     from mmdet.models import MaskRCNN
     assert task_of(Config(dict(model=dict(type=MaskRCNN)))).name == 'detection'
-
-
-def test_an_unknown_model_has_no_parts():
     task = task_of(Config(dict(model=dict(type='Mine'), default_scope='mmpose')))
     assert (task.name, task.framework) == ('mmpose', 'mmpose') and not any(
         map(task.part, ('recorder', 'predictor', 'loaded', 'fit', 'augmented')))

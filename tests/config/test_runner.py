@@ -56,11 +56,14 @@ def test_what_a_config_leaves_out_and_what_it_gives_as_classes(capfd):
     assert cfg.default_hooks == dict(checkpoint=None, ending=None)
 
 
-def test_our_own_configs_stay_as_they_are():
+def test_our_own_configs_and_subclasses_of_ours_stay_as_they_are(capfd):
     kinds = {'DenseRunner': True, 'Runner': False, type('Own', (DenseRunner, ), {}): True, Runner: False}
     assert {kind: is_ours(Config(dict(runner_type=kind))) for kind in kinds} == kinds
     assert load_config(TINY_CONFIG, check=True, pretrained=False)._cfg_dict == load_config(
         TINY_CONFIG, pretrained=False)._cfg_dict
+    cfg, said = used(capfd, default_hooks=dict(checkpoint=dict(type=Saving)))
+    assert ' stays' not in said and cfg.default_hooks.checkpoint.type is Saving
+    assert not used(capfd, trains=False, runner_type='Runner')[1]  # a test loses none of it
 
 
 @pytest.mark.parametrize(('changes', 'said'), (
@@ -84,9 +87,3 @@ def test_what_stays_is_named_with_what_is_lost(changes, said, capfd):
         assert cfg.runner_type == 'DenseRunner'
         kept = cfg.train_cfg if 'train_cfg' in changes else cfg.default_hooks.checkpoint
         assert kept == next(iter(changes.values())).get('checkpoint', kept)
-
-
-def test_a_subclass_of_ours_loses_nothing(capfd):
-    cfg, said = used(capfd, default_hooks=dict(checkpoint=dict(type=Saving)))
-    assert ' stays' not in said and cfg.default_hooks.checkpoint.type is Saving
-    assert not used(capfd, trains=False, runner_type='Runner')[1]  # a test loses none of it

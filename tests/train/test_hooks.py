@@ -98,15 +98,12 @@ def test_prediction_fuses(trained):
     assert build_predictor(cfg, trained[0]).model.backbone.is_fused
 
 
-def test_several_optimizers_are_refused(demo_data, tmp_path):
-    runner = build_runner(make_config(TINY_SEG_CONFIG, demo_data, tmp_path))
+def test_several_optimizers_and_a_rule_that_matches_nothing_are_refused(demo_data, tmp_path):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
+    runner = build_runner(cfg)
     several = OptimWrapperDict(one=OptimWrapper(torch.optim.SGD(runner.model.parameters(), lr=1.)))
     with pytest.raises(ConfigError, match='several optimizers'):
         runner.build_optim_wrapper(several)
-
-
-def test_a_run_starts_with_no_rule_that_matches_nothing(demo_data, tmp_path):
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
     cfg.optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=1.),
                              paramwise_cfg=dict(custom_keys={'gama1': dict(lr_mult=2)}))
     with pytest.raises(ConfigError, match='custom_keys.gama1'):

@@ -212,10 +212,7 @@ def test_where_nothing_was_learned_the_last_is_the_best(demo_data, tmp_path, cap
     assert names_in(tmp_path, 'best_*') == ['best_mIoU_iter_3.pth']
     assert 'best     mIoU 0 at iteration 3: best_mIoU_iter_3.pth' in capsys.readouterr().out
     assert DenseCheckpointHook(save_best='mIoU', rule='less').is_better_than['mIoU'](0., 0.) is False
-
-
-def test_where_nothing_was_found_the_best_stays():
-    """Mmdet then returns no metric for COCO."""
+    # where nothing was found it stays: mmdet then returns no metric for COCO
     DenseCheckpointHook(save_best='coco/bbox_mAP').save_best_of(None, {'val/loss': 1.})
     with pytest.raises(ConfigError, match='save_best: there is no metric coco/bbox_map. Metrics: coco/bbox_mAP'):
         DenseCheckpointHook(save_best='coco/bbox_map', rule='greater').save_best_of(None, {'coco/bbox_mAP': 1.})

@@ -46,6 +46,10 @@ def test_numbers_out_of_range():
         cfg = Config(before)
     for cfg in (dict(model=3), dict(train_dataloader=None, optim_wrapper=3, param_scheduler=dict(type='x'))):
         assert find_numbers(Config(cfg)) == []  # nothing that is not there
+    for steps, right in (([], True), ([8, 11.], True), ((8, ), True), ([8, '11'], False), ('8', False), (8, False)):
+        lines = find_numbers(Config(dict(param_scheduler=[dict(type='LinearLR'), dict(type='x', milestones=steps)])))
+        assert lines == ([] if right else [
+            f'param_scheduler.1.milestones = {steps!r}: it must be a list of numbers, such as "[8,11]"'])
 
 
 @pytest.mark.parametrize('key', ('model.roi_head.mask_head.dropout_ratio', 'test_dataloader.dataset.pipeline.0.prob'))
@@ -59,13 +63,6 @@ def test_probabilities_above_one(key, register):
     register(type('OwnPart', (), {}), MODELS, TRANSFORMS)
     cfg.merge_from_dict({key: 2, f'{key.rpartition(".")[0]}.type': 'OwnPart'})
     assert not find_numbers(cfg)
-
-
-def test_milestones_are_numbers():
-    for steps, right in (([], True), ([8, 11.], True), ((8, ), True), ([8, '11'], False), ('8', False), (8, False)):
-        lines = find_numbers(Config(dict(param_scheduler=[dict(type='LinearLR'), dict(type='x', milestones=steps)])))
-        assert lines == ([] if right else [
-            f'param_scheduler.1.milestones = {steps!r}: it must be a list of numbers, such as "[8,11]"'])
 
 
 @pytest.fixture
