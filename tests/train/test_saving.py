@@ -15,7 +15,7 @@ from helpers.runs import At, Metrics, assert_same_run, die, make_config, short_c
 from xcit_dense.errors import CheckpointError, ConfigError
 from xcit_dense.train import build_runner, saving
 from xcit_dense.train.saving import DenseCheckpointHook
-from xcit_dense.train.work_dirs import claim_work_dir, named_errors
+from xcit_dense.train.work_dirs import claim_work_dir
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 from xcit_dense.weights.files import Notes, checkpoints_in, damage, read_notes, write_notes
 
@@ -216,12 +216,6 @@ def test_where_nothing_was_learned_the_last_is_the_best(demo_data, tmp_path, cap
     DenseCheckpointHook(save_best='coco/bbox_mAP').save_best_of(None, {'val/loss': 1.})
     with pytest.raises(ConfigError, match='save_best: there is no metric coco/bbox_map. Metrics: coco/bbox_mAP'):
         DenseCheckpointHook(save_best='coco/bbox_map', rule='greater').save_best_of(None, {'coco/bbox_mAP': 1.})
-
-
-def test_errors_that_are_not_of_writing_stay(tmp_path):
-    with pytest.raises(RuntimeError, match='a mistake') as found, named_errors(tmp_path / 'a.pth'):
-        raise RuntimeError('a mistake')
-    assert not isinstance(found.value, CheckpointError)
 
 
 @pytest.mark.parametrize('cut_off', (None, 'last_checkpoint', 'ep2.pt', 'ep3.pt', '.checkpoints'))
