@@ -1,18 +1,20 @@
-"""The training loops: what is due; their random numbers; bad losses, too little memory and wrong options are told."""
+"""The training loops: what is due, random numbers, what is told; images in a batch are predicted as alone."""
 import multiprocessing
 import os
 import re
 import signal
 import time
+from importlib import import_module
 from types import SimpleNamespace
 
 import pytest
 import torch
 from mmengine.dataset import BaseDataset
 from mmengine.hooks import Hook
+from mmengine.structures import InstanceData
 
-from helpers.models import assert_equal
-from helpers.paths import TINY_SEG_CONFIG
+from helpers.models import assert_equal, randomise
+from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.rank_dump import PoisonHook
 from helpers.runs import NO_VALIDATION, SOURCES, At, disturb, draw, make_config, short_config, stop_after, train
 from xcit_dense._utils.processes import ignore_signal
@@ -22,6 +24,9 @@ from xcit_dense.train import DenseCheckpointHook, build_runner, loops
 from xcit_dense.train.loops import DenseEpochLoop
 from xcit_dense.train.resuming import isolated_random_state, random_state, set_random_state
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
+
+#: Heights and widths: the third is padded like the first, the fifth is the first turned.
+SIZES = (96, 64), (32, 128), (90, 61), (32, 128), (64, 96)
 
 
 @pytest.mark.parametrize('begin, interval, last, wanted', (
@@ -195,3 +200,45 @@ def test_a_resumed_run_that_saves_before_it_trains(demo_data, tmp_path, monkeypa
     with pytest.raises(DataError, match='Saved .*iter_1.pth'):
         train(cfg, At(2, lambda _: disturb(), where='before_train'), resume=True)
     assert_equal(read_checkpoint(path)['training']['loops'][0], kept, 'training')
+
+
+def samples_of(framework, sizes):
+    name = dict(mmpretrain='DataSample', mmdet='DetDataSample', mmseg='SegDataSample')[framework]
+    kind = getattr(import_module(f'{framework}.structures'), name)
+    return [kind(metainfo=dict(img_shape=size, ori_shape=(size[0] * 2, size[1] * 3), scale_factor=(1 / 3, 1 / 2)))
+            for size in sizes]
+
+
+def values_of(sample):
+    """Return all that was predicted for an image, as a list of tensors."""
+    if 'pred_score' in sample:
+        return [sample.pred_score]
+    found = sample.pred_instances if 'pred_instances' in sample else sample.seg_logits
+    order = found.scores.argsort(descending=True) if isinstance(found, InstanceData) else slice(None)
+    return [value[order].double() if torch.is_tensor(value) else value for value in found.values()]
+
+
+@pytest.mark.parametrize('config, options', (
+    (TINY_CONFIG, {'model.type': 'FasterRCNN', 'model.roi_head.mask_roi_extractor': None,
+                   'model.roi_head.mask_head': None}),  # mmdet pastes masks in float32
+    (TINY_SEG_CONFIG, {'model.decode_head.num_classes': 5}), (TINY_CLS_CONFIG, {})), ids=('det', 'seg', 'cls'))
+def test_an_image_in_a_batch_has_the_result_that_it_has_alone(config, options, demo_data, class_folders, tmp_path):
+    data = class_folders if config == TINY_CLS_CONFIG else demo_data
+    cfg = make_config(config, data, tmp_path, **options)
+    model = randomise(build_runner(cfg).model).double().eval()
+    images = [torch.randint(0, 256, (3, *size), dtype=torch.uint8) for size in SIZES]
+
+    def predict(step, *places):
+        batch = dict(inputs=[images[i] for i in places],
+                     data_samples=samples_of(cfg.default_scope, [SIZES[i] for i in places]))
+        with torch.no_grad():
+            return [values_of(sample) for sample in getattr(model, step)(batch)]
+
+    wanted, counts = [predict('val_step', place)[0] for place in range(len(SIZES))], []
+    model.backbone.register_forward_hook(lambda _, args, __: counts.append(len(args[0])))
+    for step in ('val_step', 'test_step'):
+        for got, values in zip(predict(step, *range(len(SIZES))), wanted, strict=True):
+            assert values[0].numel() and len(got) == len(values)
+            for a, b in zip(got, values, strict=True):
+                torch.testing.assert_close(a, b, rtol=1e-7, atol=1e-7)
+    assert counts == ([2, 2, 1] if cfg.default_scope == 'mmdet' else [1, 2, 1, 1]) * 2  # one size stays together
