@@ -5,13 +5,12 @@ import pytest
 from mmengine.config import Config
 
 from xcit_dense.config.fit.fitting import use_fit
-from xcit_dense.config.image_size import box_of, set_image_size, test_size_of
+from xcit_dense.config.image_size import box_of, set_image_size
+from xcit_dense.config.image_size import test_size_of as size_of_test
 from xcit_dense.config.loading import load_config, read_config
 from xcit_dense.config.testing import find_resolution, set_test_size
 from xcit_dense.errors import ConfigError
 
-size_of_test = test_size_of
-del test_size_of  # it is no test
 DETECTOR = 'maskrcnn_xcit_s12_p16_coco'
 
 

@@ -26,10 +26,6 @@ def write_config(path, *hooks, more='', base=TINY_SEG_CONFIG):
     return path
 
 
-def ends_of(folder, *names):
-    return [read_checkpoint(newest_checkpoint(folder / name)) for name in names]
-
-
 @pytest.fixture
 def train(two_processes, demo_data):
     """A function that trains in two processes; gives what came of the first and the second."""
@@ -94,7 +90,7 @@ def test_a_signal_to_one_process_stops_all_and_the_run_goes_on_exactly(train, tm
         assert done.returncode == 128 + signal.SIGTERM and 'after iteration 3. Saved' in done.stdout
     assert newest_checkpoint(tmp_path / 'run').name == 'iter_3.pth'
     train(plain, tmp_path / 'run', '--resume', '--auto-scale-lr')
-    got, wanted = ends_of(tmp_path, 'run', 'whole')
+    got, wanted = (read_checkpoint(newest_checkpoint(tmp_path / name)) for name in ('run', 'whole'))
     assert_same_run(got, wanted)
     assert len(got['training']['loops']) == 2 and got['ema_state_dict']['steps'] == 4
     assert all(group['initial_lr'] == pytest.approx(0.002 * 8 / 16) for group in got['optimizer']['param_groups'])
@@ -154,7 +150,7 @@ def test_killed_while_saving_while_starting_and_in_a_validation(two_processes, l
     two_processes.run_tool('train.py', plain, *options, tmp_path / 'whole')
     done, _ = two_processes.run_tool('train.py', plain, *options, folder, '--resume')
     assert 'Iter(val)' in done.stdout  # the validation that was cut off
-    assert_same_run(*ends_of(tmp_path, 'run', 'whole'))
+    assert_same_run(*(read_checkpoint(newest_checkpoint(tmp_path / name)) for name in ('run', 'whole')))
     assert 'Iter(val)' in run_tool('train.py', plain, *options, alone, '--resume').stdout
     assert checkpoints(folder) == checkpoints(alone) == (['iter_2.pth', 'iter_4.pth'], 0)
 

@@ -202,13 +202,6 @@ def test_a_resumed_run_that_saves_before_it_trains(demo_data, tmp_path, monkeypa
     assert_equal(read_checkpoint(path)['training']['loops'][0], kept, 'training')
 
 
-def samples_of(framework, sizes):
-    name = dict(mmpretrain='DataSample', mmdet='DetDataSample', mmseg='SegDataSample')[framework]
-    kind = getattr(import_module(f'{framework}.structures'), name)
-    return [kind(metainfo=dict(img_shape=size, ori_shape=(size[0] * 2, size[1] * 3), scale_factor=(1 / 3, 1 / 2)))
-            for size in sizes]
-
-
 def values_of(sample):
     """Return all that was predicted for an image, as a list of tensors."""
     if 'pred_score' in sample:
@@ -227,12 +220,15 @@ def test_an_image_in_a_batch_has_the_result_that_it_has_alone(config, options, d
     cfg = make_config(config, data, tmp_path, **options)
     model = randomise(build_runner(cfg).model).double().eval()
     images = [torch.randint(0, 256, (3, *size), dtype=torch.uint8) for size in SIZES]
+    kind = dict(mmpretrain='DataSample', mmdet='DetDataSample', mmseg='SegDataSample')[cfg.default_scope]
+    kind = getattr(import_module(f'{cfg.default_scope}.structures'), kind)
 
     def predict(step, *places):
-        batch = dict(inputs=[images[i] for i in places],
-                     data_samples=samples_of(cfg.default_scope, [SIZES[i] for i in places]))
+        samples = [kind(metainfo=dict(img_shape=(h, w), ori_shape=(h * 2, w * 3), scale_factor=(1 / 3, 1 / 2)))
+                   for h, w in (SIZES[i] for i in places)]
         with torch.no_grad():
-            return [values_of(sample) for sample in getattr(model, step)(batch)]
+            found = getattr(model, step)(dict(inputs=[images[i] for i in places], data_samples=samples))
+        return [values_of(sample) for sample in found]
 
     wanted, counts = [predict('val_step', place)[0] for place in range(len(SIZES))], []
     model.backbone.register_forward_hook(lambda _, args, __: counts.append(len(args[0])))

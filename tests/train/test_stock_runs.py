@@ -52,18 +52,13 @@ def test_stopped_killed_and_resumed(framework, demo_data, tmp_path):
     assert done.returncode == 0, done.stdout[-3000:]
 
 
-def train(name, data, folder, *options):
-    config = f'{name}_xcit_n12_p16_small'
-    run_tool('train', config, '--data-root', data, '--work-dir', folder, *SHORT, *options)
-    return config
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize('name', ('atss', 'condinst', 'dino', 'mask2former'))
 def test_every_tool_takes_a_detector_with_another_head(name, demo_data, tmp_path):
     """Only ATSS can be exported; the others are refused."""
-    run = tmp_path / 'run'
-    config = train(name, demo_data, run, '--epochs', 1)
+    run, config = tmp_path / 'run', f'{name}_xcit_n12_p16_small'
+    train = 'train', config, '--data-root', demo_data, *SHORT, '--work-dir'
+    run_tool(*train, run, '--epochs', 1)
     lower = {'model.test_cfg.score_thr': 0.} if name in ('atss', 'condinst') else {}  # it has learned little
     options = ('--cfg-options', *(f'{key}={value}' for key, value in lower.items())) if lower else ()
     done = run_tool('test', config, run, '--data-root', demo_data, '--work-dir', tmp_path / 'test', *SIZE,
@@ -76,9 +71,8 @@ def test_every_tool_takes_a_detector_with_another_head(name, demo_data, tmp_path
     assert len({one['image_id'] for one in found}) == len([*images.iterdir()])
     objects = xcit_dense.load(run, threshold=0., cfg_options=lower)(sorted(images.iterdir())[0])
     assert len(objects.boxes) > 0 and (objects.masks is None) == (name not in ('condinst', 'mask2former'))
-    again = tmp_path / 'again'
-    train(name, demo_data, again, '--iterations', 1, '--init-from', run)
-    assert read_checkpoint(again)['meta']['iter'] == 3  # an epoch
+    run_tool(*train, tmp_path / 'again', '--iterations', 1, '--init-from', run)
+    assert read_checkpoint(tmp_path / 'again')['meta']['iter'] == 3  # an epoch
     done = run_tool('export', config, run, tmp_path / 'model.onnx', *SIZE, check=False)
     assert done.returncode == (name != 'atss') and ('cannot be exported' in done.message) == (name != 'atss')
 
