@@ -51,10 +51,8 @@ def _whole_checks():
 
 @pytest.fixture(autouse=True)
 def _fresh():
-    """Isolate random numbers, environment, log and scope of a test from those of others.
-
-    A test undoes by itself what it registers and what it sets in torch.
-    """
+    """Isolate random numbers, environment, log and scope of a test from those of others. A test undoes by itself what
+    it registers and what it sets in torch."""
     with as_in_a_process_of_its_own():
         torch.manual_seed(0)
         np.random.seed(0)

@@ -30,10 +30,8 @@ def anchors(page):
 
 
 def test_links_lead_somewhere():
-    """Except those to other sites, and every page is once in the navigation.
-
-    The site makes that from the lines of the index that start with a link to a page.
-    """
+    """Except those to other sites, and every page is once in the navigation. The site makes that from the lines of the
+    index that start with a link to a page."""
     found = [(page, link) for page in SITE for link in re.findall(r'\]\((?!https?:)([^)\s]+)\)', page.read_text())]
     assert len(found) > 150 and len([link for _, link in found if '#' in link]) > 20
     for page, link in found:

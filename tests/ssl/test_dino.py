@@ -184,10 +184,8 @@ def test_prototypes_have_a_direction_and_a_length(batch_norm):
 
 
 class SecondImplementation(Hook):
-    """Trains copies of student and teacher besides the run, on the same batches; only the networks are the same.
-
-    The run itself is set to float64, with other parameters than at its start.
-    """
+    """Trains copies of student and teacher besides the run, on the same batches; only the networks are the same. The
+    run itself is set to float64, with other parameters than at its start."""
     priority = 'HIGHEST'
 
     def __init__(self, cfg, per_epoch=4, epochs=3):

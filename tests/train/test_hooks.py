@@ -139,10 +139,8 @@ def test_rates_of_one_are_scaled_where_parts_have_the_rate_0(backbone, demo_data
     (dict(type='SGD', momentum=0.9, foreach=True), 3), (dict(type=type('Own', (torch.optim.Adam, ), {})), None)],
     ids=('AdamW', 'Adam', 'SGD', 'other'))
 def test_equal_parameters_step_together_to_the_same_bits(optimizer, groups):
-    """Within a step there are three groups (a higher rate, no decay, the rest).
-
-    Else there are those of mmengine, as for an optimizer that may write anything into its groups.
-    """
+    """Within a step there are three groups (a higher rate, no decay, the rest). Else there are those of mmengine, as
+    for an optimizer that may write anything into its groups."""
     rules = dict(norm_decay_mult=0., custom_keys={'head.0': dict(lr_mult=10.)})
     models, counts = [], []
     for together in (False, True):

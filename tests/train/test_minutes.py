@@ -119,10 +119,8 @@ def test_a_run_ends_within_its_last_epoch(seconds, iterations, epochs, end, cost
     (14.5, 0., 1., 'auto', 100, (38, 19)), (0.5, 0., 0., None, 400, (56, 28)), (0.5, 0., 0., None, 2000, (56, 56))))
 def test_every_part_of_a_run_takes_its_time(start, validation, save, best, interval, wanted, costs, demo_data,
                                             tmp_path):
-    """Of 60 seconds, 3 are gone; an iteration takes one. A best checkpoint is saved besides the last.
-
-    There are as many validations as in the config, if there is time for them. Measuring leaves the random numbers.
-    """
+    """Of 60 seconds, 3 are gone; an iteration takes one. A best checkpoint is saved besides the last. There are as many
+    validations as in the config, if there is time for them. Measuring leaves the random numbers."""
     calls, state = costs(start, 1., validation, save, 1), random_state()
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
     cfg.train_cfg.update(max_iters=1000, val_interval=interval)
@@ -136,10 +134,8 @@ def test_every_part_of_a_run_takes_its_time(start, validation, save, best, inter
 
 @pytest.mark.parametrize('limit, iterations, validation', ((0.9, (4, 4, 8), 9.), (7., (4, 4, 8, 16, 16, 32), 12.)))
 def test_costs_are_measured_where_they_arise(limit, iterations, validation, demo_data, tmp_path, monkeypatch):
-    """The first iterations belong to the start; where a validation takes long, two batches stand for all.
-
-    The clock stands still but for what the hook takes.
-    """
+    """The first iterations belong to the start; where a validation takes long, two batches stand for all. The clock
+    stands still but for what the hook takes."""
     now, taken = [100.], []
 
     class Slow(Hook):

@@ -251,10 +251,8 @@ def test_resume_never_starts_from_scratch(trained_segmentor, demo_data, tmp_path
 
 
 def test_patience_and_the_best_score_are_those_of_before_the_stop(demo_data, tmp_path):
-    """The best is the second; two validations later nothing was better, and that ends the run.
-
-    It neither takes a worse checkpoint for the best nor forgets where the best lies.
-    """
+    """The best is the second; two validations later nothing was better, and that ends the run. It neither takes a worse
+    checkpoint for the best nor forgets where the best lies."""
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{
         'train_cfg.max_iters': 6, 'train_cfg.val_interval': 1, 'custom_hooks': [dict(type='EMAHook')]})
     set_best(cfg, patience=2)

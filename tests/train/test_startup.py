@@ -65,10 +65,8 @@ def test_detector(started, demo_data):
 
 
 def test_parameters_batch_and_learning_rate(started):
-    """Some parameters are frozen, some have no decay, some other rates; batches are accumulated, rates scaled.
-
-    In a run without validation and checkpoints.
-    """
+    """Some parameters are frozen, some have no decay, some other rates; batches are accumulated, rates scaled. In a run
+    without validation and checkpoints."""
     runner, block, _ = started(
         val_evaluator=None, val_dataloader=None, val_cfg=None, default_hooks__checkpoint__interval=-1,
         model__backbone__frozen_stages=2, optim_wrapper__accumulative_counts=3, auto_scale_lr__enable=True,

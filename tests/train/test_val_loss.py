@@ -100,10 +100,8 @@ def test_losses_of_a_detector_are_those_of_the_training_pipeline(root, tmp_path)
 
 @pytest.mark.parametrize('padding', ({}, {'model.data_preprocessor.test_cfg': dict(size_divisor=128)}))
 def test_losses_of_a_segmentor_are_those_of_its_maps(padding, root, tmp_path):
-    """And of the averaged weights that are evaluated.
-
-    The map is resized with the image and padded like it; labels are lowered by one, and some pixels are ignored.
-    """
+    """And of the averaged weights that are evaluated. The map is resized with the image and padded like it; labels are
+    lowered by one, and some pixels are ignored."""
     for path in sorted((root / 'annotations/validation').iterdir()):
         labels = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
         labels[:20] = 255

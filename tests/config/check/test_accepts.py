@@ -1,7 +1,5 @@
-"""Errors that are not due to the config, and what users write that the frameworks accept: no finding.
-
-A trial of the model has no lasting effects. One that fails is only a warning.
-"""
+"""Errors that are not due to the config, and what users write that the frameworks accept: no finding. A trial of the
+model has no lasting effects. One that fails is only a warning."""
 import random
 import warnings
 
