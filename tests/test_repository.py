@@ -33,13 +33,10 @@ def setup(monkeypatch):
     return run
 
 
-def test_description_links_only_to_what_a_package_index_can_reach(setup):
+def test_description_links_only_to_what_a_package_index_can_reach(setup, tmp_path):
     text = re.sub(r'^```.*?^```$|`[^`\n]+`', '', setup()['passed']['long_description'], flags=re.M | re.S)
     targets = [a or b for a, b in re.findall(r'\]\(([^)\s]+)\)|(?:href|src)="([^"]+)"', text)]
     assert targets and not [target for target in targets if not re.match('[a-z]+:|#', target)]
-
-
-def test_links_of_the_readme_in_the_description(setup, tmp_path):
     code = '\n```\ny[a](b)\n```\n'
     (tmp_path / 'README.md').write_text(f'[page](docs/a.md#b) ![](c.png) #x [d](#x) [e](https://e.org)\n{code}')
     for address, page in (('', 'page '), ('https://a.org/x/blob/main', '[page](https://a.org/x/blob/main/docs/a.md#b) '

@@ -111,14 +111,11 @@ def test_the_reference_works_as_a_copy():
             assert (relative_error(copied(x)[3], model(x)[3]) < 5e-6) == is_same
 
 
-def test_where_things_happen_names_files_that_are_there():
+def test_pages_name_files_and_tests_that_are_there():
     page = (ROOT / 'docs/where_things_happen.md').read_text()
     names = re.findall(r'`((?:[a-z_]+/)*[a-z_]+(?:\.py|/))`', page)
     assert len(names) > 60
     assert not [name for name in names if not (ROOT / 'xcit_dense' / name).exists() and not (ROOT / name).exists()]
-
-
-def test_the_page_of_promises_names_tests_that_exist():
     lines = [line for line in (ROOT / 'docs/promises.md').read_text().splitlines() if line.startswith('|')]
     rows = [line.strip('| ').split(' | ') for line in lines if '---' not in line and not line.endswith('| tests |')]
     assert len(rows) > 90

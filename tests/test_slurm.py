@@ -60,9 +60,8 @@ def test_one_launcher_a_node_gets_the_whole_command(slurm, tmp_path):
     assert code == 0, error
     assert calls() == [['scontrol', 'show', 'hostnames', 'node[1-2]'], [
         'srun', '--cpus-per-task=12', 'python', '-m', 'torch.distributed.run', '--nnodes', '2', '--nproc_per_node', '8',
-        '--rdzv_id', '1234567', '--rdzv_backend', 'c10d', '--rdzv_endpoint', 'first:24567',
-        '-m', 'xcit_dense', 'train', 'config', '--cfg-options', 'model.name=a b', '--launcher', 'pytorch',
-        '--work-dir', str(tmp_path / 'my run')]]
+        '--rdzv_id', '1234567', '--rdzv_backend', 'c10d', '--rdzv_endpoint', 'first:24567', '-m', 'xcit_dense', 'train',
+        'config', '--cfg-options', 'model.name=a b', '--launcher', 'pytorch', '--work-dir', str(tmp_path / 'my run')]]
 
 
 @pytest.mark.parametrize('restarts, saved, resumed', ((1, True, True), (1, False, False), (0, True, False)))

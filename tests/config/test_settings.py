@@ -210,6 +210,11 @@ def test_published_schedules():
         assert [part.end for part in cfg.param_scheduler] == [warm_up, length] and cfg.train_cfg.max_iters == length
         assert length // cfg.train_cfg.val_interval >= min(10, length)
         assert length // cfg.default_hooks.checkpoint.interval >= min(20, length)
+    # what begins after a warm-up begins where it ends
+    cfg = config([dict(type=kind, by_epoch=False, begin=begin, end=end) for kind, begin, end in (
+        ('LinearLR', 0, 300), ('PolyLR', 300, 1000))], max_iters=1000)
+    set_length(cfg, 100, 'iterations')
+    assert [(part.begin, part.end) for part in cfg.param_scheduler] == [(0, 25), (25, 100)]  # a quarter at most
 
 
 @pytest.mark.parametrize('key, length, loop, saving, wanted', (
@@ -271,13 +276,6 @@ def test_schedulers(before, after):
     cfg = config(before, max_epochs=100)
     set_length(cfg, 50, 'epochs')
     assert cfg.param_scheduler == {**before, **after}
-
-
-def test_what_begins_after_a_warm_up_begins_where_it_ends():
-    cfg = config([dict(type=kind, by_epoch=False, begin=begin, end=end) for kind, begin, end in (
-        ('LinearLR', 0, 300), ('PolyLR', 300, 1000))], max_iters=1000)
-    set_length(cfg, 100, 'iterations')
-    assert [(part.begin, part.end) for part in cfg.param_scheduler] == [(0, 25), (25, 100)]  # a quarter at most
 
 
 @pytest.mark.parametrize('path, unit, length, key, wanted', (

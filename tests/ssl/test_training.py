@@ -48,7 +48,6 @@ def config(class_folders, tmp_path):
 
 class Watch(Hook):
     """Note after each iteration which parts of the model have changed."""
-
     def before_train(self, runner):
         self.parts, self.last = [], self._now(runner)
 

@@ -185,7 +185,6 @@ def config(demo_data, class_folders, tmp_path):
 
 class Watch(Hook):
     """Collects the losses, the types that FFNs trained in, and those of gradients; validations are in float32."""
-
     def __init__(self):
         self.losses, self.kinds, self.tested, self.gradients = [], set(), set(), set()
 

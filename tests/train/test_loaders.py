@@ -164,7 +164,6 @@ class Drawn(Dataset):
 
 class Batched(Drawn):
     """Can be read by several at a time."""
-
     def __getitems__(self, indices):
         return [Drawn.__getitem__(self, index) for index in indices]
 

@@ -37,9 +37,8 @@ def costs(monkeypatch):
 
 
 @pytest.mark.parametrize('seconds, unit, each, most, interval, wanted', (
-    (100, 10, 0, 10, 1, (10, 1)), (100, 10, 1, 10, 5, (9, 5)), (109, 1, 1, 10, 1, (99, 10)),
-    (100, 1, 20, 10, 1, (80, 80)), (200, 1, 10, 7, 1, (180, 90)), (20, 30, 1, 10, 1, (0, 1)),
-    (-5, 1, 1, 10, 1, (0, 1))))
+    (100, 10, 0, 10, 1, (10, 1)), (100, 10, 1, 10, 5, (9, 5)), (109, 1, 1, 10, 1, (99, 10)), (-5, 1, 1, 10, 1, (0, 1)),
+    (100, 1, 20, 10, 1, (80, 80)), (200, 1, 10, 7, 1, (180, 90)), (20, 30, 1, 10, 1, (0, 1))))
 def test_the_longest_run_that_fits(seconds, unit, each, most, interval, wanted):
     length, spacing = minutes.longest(seconds, unit, each, most, interval)
     assert (length, spacing) == wanted and (not length or length * unit + -(-length // spacing) * each <= seconds)

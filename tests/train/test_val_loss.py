@@ -51,7 +51,6 @@ def lines_of(work_dir):
 
 class Measured(Hook):
     """The losses of each image by a function of the validated model and the image, which another pipeline makes."""
-
     priority = 'LOWEST'  # an average takes the place of the weights
 
     def __init__(self, function, **pipeline):
@@ -150,7 +149,6 @@ def test_losses_of_a_classifier_are_means_over_images(class_folders, tmp_path):
 @MODELS.register_module()
 class CountingHead(FPNHead):
     """A head whose loss draws random numbers, and keeps a statistic, also in validation."""
-
     def __init__(self, **options):
         super().__init__(**options)
         self.register_buffer('seen', torch.zeros(()))

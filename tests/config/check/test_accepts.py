@@ -42,7 +42,6 @@ def test_what_is_not_the_configs_fault_is_no_finding(register, mistakes):
 
 class OwnNeck(torch.nn.Module):
     """Has an ``embed_dim`` of its own meaning."""
-
     def __init__(self, embed_dim):
         super().__init__()
         self.maps = torch.nn.ModuleList([torch.nn.Conv2d(32, 32, 1) for _ in range(4)])
@@ -54,7 +53,6 @@ class OwnNeck(torch.nn.Module):
 
 class ReadingNeck(OwnNeck):
     """Reads a tensor that has no memory in the check: the model is not built there, and keys are all that is found."""
-
     def __init__(self, embed_dim):
         super().__init__(embed_dim)
         self.rates = [float(x) for x in torch.empty(4).fill_(0.1)]

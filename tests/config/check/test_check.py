@@ -194,16 +194,15 @@ def test_a_config_without_a_base(mistakes):
 @pytest.fixture
 def told(hints):
     """A function that returns the keys of a config that errors are about, and those of hints."""
-    def names(lines):
-        return [line.partition(': ')[0].rpartition('paramwise_cfg.')[2].partition(' = ')[0] for line in lines]
-
     def tell(rules, model, **options):
         hints.clear()
+        errors = []
         try:
             check_paramwise(Config(dict(optim_wrapper=dict(paramwise_cfg=rules), **options)), model)
         except ConfigError as error:
-            return names(str(error).splitlines()[1:]), names(hints)
-        return [], names(hints)
+            errors = str(error).splitlines()[1:]
+        return tuple([line.partition(': ')[0].rpartition('paramwise_cfg.')[2].partition(' = ')[0] for line in lines]
+                     for lines in (errors, hints))
     return tell
 
 
