@@ -2,6 +2,7 @@
 from pathlib import Path
 
 import pytest
+from mmdet.models import MaskRCNN
 from mmengine.config import Config
 from mmengine.registry import MODELS
 
@@ -120,9 +121,7 @@ def test_the_task_of_a_config_is_that_of_its_model():
     for config, name in ((TINY_CONFIG, 'detection'), (TINY_SEG_CONFIG, 'segmentation'),
                          ('xcit_s12_p16_custom', 'classification'), ('xcit_n12_p16_dino_small', 'features')):
         assert task_of(load_config(config)).name == name
-    # also without a default scope, as in a pure-Python config
-    from mmdet.models import MaskRCNN
-    assert task_of(Config(dict(model=dict(type=MaskRCNN)))).name == 'detection'
+    assert task_of(Config(dict(model=dict(type=MaskRCNN)))).name == 'detection'  # as in a pure-Python config
     task = task_of(Config(dict(model=dict(type='Mine'), default_scope='mmpose')))
     assert (task.name, task.framework) == ('mmpose', 'mmpose') and not any(
         map(task.part, ('recorder', 'predictor', 'loaded', 'fit', 'augmented')))

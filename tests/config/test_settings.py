@@ -76,8 +76,7 @@ def test_the_rate_follows_the_batch_size(said):
         cfg, before = changed(DETECTOR, batch_size=size), read_config(DETECTOR)
         assert cfg.optim_wrapper.optimizer.lr == before.optim_wrapper.optimizer.lr * factor
         assert cfg.optim_wrapper.paramwise_cfg == before.optim_wrapper.paramwise_cfg
-        # the same as mmengine's own scaling makes of it
-        assert cfg.auto_scale_lr.base_batch_size == 16 * factor
+        assert cfg.auto_scale_lr.base_batch_size == 16 * factor  # as mmengine's own scaling makes of it
         assert 'optim_wrapper.optimizer.lr' in said[-1]
     cfg = read_config(DETECTOR)
     cfg.param_scheduler = [dict(type='OneCycleLR', eta_max=2.), dict(type='CosineAnnealingMomentum', eta_max=3.),

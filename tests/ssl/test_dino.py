@@ -190,7 +190,7 @@ class SecondImplementation(Hook):
 
     def __init__(self, cfg, per_epoch=4, epochs=3):
         steps, optimizer = per_epoch * epochs, cfg.optim_wrapper.optimizer
-        self.per_epoch, self.optimizer = per_epoch, optimizer
+        self.per_epoch = per_epoch
         self.rates = expected_cosine(optimizer.lr, 1e-6, steps, per_epoch, from_=0.01 * optimizer.lr)
         self.decays = expected_cosine(0.04, 0.4, steps)
         self.momenta = expected_cosine(0.9, 1., steps)
@@ -217,14 +217,10 @@ class SecondImplementation(Hook):
             teacher = torch.stack(self.teacher.head(self.teacher.backbone(sizes[0])).chunk(2))
         values = expected_loss(student.tolist(), teacher.tolist(), self.centre, 0.1, self.temperatures[epoch])
         self.wanted.append([*values, self.momenta[step], self.temperatures[epoch], self.decays[step]])
-
         centre = torch.tensor(self.centre, dtype=torch.float64)
-        loss = torch.zeros((), dtype=torch.float64)
-        for i, out in enumerate(teacher):
-            targets = torch.softmax((out - centre) / self.temperatures[epoch], 1)
-            for j in range(4):
-                if i != j:
-                    loss = loss - (targets * torch.log_softmax(student[j] / 0.1, 1)).sum(1).mean() / 6
+        targets = torch.softmax((teacher - centre) / self.temperatures[epoch], -1)
+        loss = -sum((targets[i] * torch.log_softmax(student[j] / 0.1, 1)).sum(1).mean() / 6
+                    for i in range(2) for j in range(4) if i != j)
         assert loss.item() == pytest.approx(values[0], rel=1e-12)
         named = {name: p for name, p in self.student.named_parameters() if p.requires_grad}
         gradients = torch.autograd.grad(loss, named.values())

@@ -38,10 +38,8 @@ def test_the_losses_by_hand(temperature):
     student, teacher = torch.tensor(STUDENT), torch.tensor(TEACHER)
     wanted = -(math.log(softmax(STUDENT[0])[1]) + math.log(softmax(STUDENT[1])[0])) / 2
     assert distillation_loss('hard', student, teacher, temperature).item() == pytest.approx(wanted, rel=1e-6)
-    total = 0.
-    for ours, theirs in zip(STUDENT, TEACHER, strict=True):
-        pairs = zip(softmax(ours, temperature), softmax(theirs, temperature), strict=True)
-        total += sum(q * (math.log(q) - math.log(p)) for p, q in pairs)
+    total = sum(q * (math.log(q) - math.log(p)) for ours, theirs in zip(STUDENT, TEACHER, strict=True)
+                for p, q in zip(softmax(ours, temperature), softmax(theirs, temperature), strict=True))
     got = distillation_loss('soft', student, teacher, temperature)
     assert got.item() == pytest.approx(total * temperature**2 / 6, rel=1e-5)  # by the number of logits
     halves = student.bfloat16(), teacher.bfloat16()  # computed in float32
