@@ -46,10 +46,8 @@ def test_sizes_of_any_step():
 
 def test_a_config_may_have_its_own(demo_data, tmp_path):
     """Otherwise boxes are merged as the model merges its own."""
-    def changed(options=None, **parts):
-        cfg = make_config(TINY_CONFIG, demo_data, tmp_path, **(options or {}))
-        for name, part in parts.items():
-            cfg[name] = part
+    def changed(**changes):
+        cfg = make_config(TINY_CONFIG, demo_data, tmp_path, **changes)
         set_tta(cfg)
         return cfg
 
@@ -60,9 +58,9 @@ def test_a_config_may_have_its_own(demo_data, tmp_path):
     assert cfg.model == dict(type='MaskTTAModel', tta_cfg=own['tta_cfg'], module=model)  # which merges masks too
     cfg = changed(tta_model=dict(type='Own'))
     assert cfg.model.type == 'Own' and cfg.test_dataloader.dataset.pipeline[1].type == 'TestTimeAug'
-    cfg = changed({'model.test_cfg.rcnn.max_per_img': 17, 'model.test_cfg.rcnn.nms.iou_threshold': 0.31})
+    cfg = changed(**{'model.test_cfg.rcnn.max_per_img': 17, 'model.test_cfg.rcnn.nms.iou_threshold': 0.31})
     assert cfg.model.tta_cfg == dict(max_per_img=17, nms=dict(type='nms', iou_threshold=0.31))
-    cfg = changed({'model.test_cfg': dict(_delete_=True, max_per_img=50)})  # without NMS
+    cfg = changed(**{'model.test_cfg': dict(_delete_=True, max_per_img=50)})  # without NMS
     assert cfg.model.tta_cfg.nms.iou_threshold == 0.5
     for options, words in (({'default_scope': 'other', 'model': dict(_delete_=True, type='Other')}, "'Other'"),
                            ({'test_dataloader.dataset.pipeline': []}, 'no pipeline')):

@@ -219,10 +219,8 @@ def test_every_stage_and_auxiliary_head_is_found():
 
 
 def test_a_file_in_a_half_type_starts_a_model_in_float32():
-    def halve(state):
-        state.update({name: value.bfloat16() for name, value in state.items() if value.is_floating_point()})
-
-    old, got, *_ = start(TINY_SEG_CONFIG, OLD, NEW, spoil=halve)
+    old, got, *_ = start(TINY_SEG_CONFIG, OLD, NEW, spoil=lambda state: state.update(
+        {name: value.bfloat16() for name, value in state.items() if value.is_floating_point()}))
     trained, now = (state['decode_head.conv_seg.weight'] for state in (old, got))
     assert now.dtype == torch.float32 and torch.equal(now[[0, 2]], trained[[2, 0]].bfloat16().float())
 

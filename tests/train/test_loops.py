@@ -121,12 +121,8 @@ def test_children_of_a_run_can_be_ended(demo_data, tmp_path):
     (3, 'before_val_iter', 'validation after iteration 2: .*memory.* a smaller val_dataloader.batch_size')))
 def test_out_of_memory_says_what_helps(iteration, where, said, demo_data, tmp_path):
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
-
-    def exhaust(_):
-        torch.empty(2**50)
-
     with pytest.raises(OutOfMemory, match=said):
-        train(cfg, At(iteration, exhaust, where=where))
+        train(cfg, At(iteration, lambda _: torch.empty(2**50), where=where))
 
 
 def test_wrong_options_are_named(demo_data, tmp_path):
