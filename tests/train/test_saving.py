@@ -113,14 +113,12 @@ def test_a_hook_of_a_users_own_saves_where_the_run_stands(demo_data, tmp_path):
 
 
 def test_note_then_checkpoint_then_pointer_then_the_old_one_goes(demo_data, tmp_path, monkeypatch):
-    def steps_of(name):  # a file is flushed whole, then takes its name, then the name is flushed
-        return [('fsync', f'{name}.*.part'), ('replace', f'{name}.*.part'), ('fsync', '.')]
-
     disk, wanted = Disk(tmp_path, monkeypatch), []
     train(short_config(demo_data, tmp_path, 3, max_keep_ckpts=1))
     for i in (1, 2, 3):
         # noted before it is there: what a killed run leaves is known to be its own
-        wanted += steps_of('.checkpoints') + steps_of(f'iter_{i}.pth') + steps_of('last_checkpoint')
+        for name in ('.checkpoints', f'iter_{i}.pth', 'last_checkpoint'):  # flushed, takes its name, which is flushed
+            wanted += [('fsync', f'{name}.*.part'), ('replace', f'{name}.*.part'), ('fsync', '.')]
         wanted += [('unlink', f'iter_{i - 1}.pth')] if i > 1 else []
     calls = [call for call in disk.calls if re.match(r'iter|last_checkpoint|\.checkpoints|\.$', call[1])]
     assert [call[:2] for call in dropwhile(lambda call: call[1] == '.', calls)] == wanted  # before it, of the config

@@ -223,15 +223,13 @@ def test_checkpoints_of_any_name_are_found_kept_and_replaced(demo_data, tmp_path
 def test_a_file_that_the_run_did_not_write_is_moved_and_not_replaced(template, placed, demo_data, tmp_path, capfd):
     """New since the run began or since it stopped; neither is it deleted later as one of the run's."""
     theirs = tmp_path / template.format(2)
-
-    def place(_=None):
-        theirs.write_text('of a user')
-
-    cfg = short_config(demo_data, tmp_path, 3, max_keep_ckpts=1, filename_tmpl=template)
+    cfg, hooks = short_config(demo_data, tmp_path, 3, max_keep_ckpts=1, filename_tmpl=template), []
     if placed == 'resumed':
         train(short_config(demo_data, tmp_path, 1, filename_tmpl=template))
-        place()
-    train(cfg, *[At(2, place, where='before_train_iter')] * (placed == 'within'), resume=placed == 'resumed')
+        theirs.write_text('of a user')
+    else:
+        hooks = [At(2, lambda _: theirs.write_text('of a user'), where='before_train_iter')]
+    train(cfg, *hooks, resume=placed == 'resumed')
     aside, = tmp_path.glob('before_*')
     assert (aside / theirs.name).read_text() == 'of a user' and not theirs.exists()
     assert checkpoints_in(tmp_path) == [tmp_path / template.format(3)]
