@@ -94,10 +94,7 @@ def warning(logged):
     (RETINA, {'param_scheduler': [dict(type='MultiStepLR', milestones=[])]}, None),
     # an end in the other unit
     (RETINA, {'param_scheduler': [dict(type='CosineAnnealingLR', by_epoch=False, end=90000),
-                                  dict(type='MultiStepLR', end=20, milestones=[10])]}, None),
-    # one goes on where the other ends
-    (RETINA, {'param_scheduler': [dict(type='CosineAnnealingLR', end=20, T_max=20),
-                                  dict(type='ConstantLR', factor=1, begin=20, end=36)]}, None)])
+                                  dict(type='MultiStepLR', end=20, milestones=[10])]}, None)])
 def test_schedules_of_published_recipes(name, options, words, warning):
     cfg = load_config(name)
     cfg.merge_from_dict(options)
