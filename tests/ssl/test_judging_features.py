@@ -177,24 +177,20 @@ def test_all_vote_where_there_are_fewer_than_k(data, weights, tmp_path):
     assert accuracies_of(done)[0] == 100  # the nearest of each is itself
 
 
-def with_option(option, change):
-    return option, '--cfg-options', change
-
-
 @pytest.mark.parametrize('config, options, prepare, words', (
     (TINY_CLS_CONFIG, ('--knn', ), 'dense', ('dino.pth', 'without a class token', 'give a classifier')),
     (TINY_CONFIG, ('--knn', ), None, ('--knn', 'classifier', 'XCiT', 'xcit_s12_p16_custom')),
     ('xcit_n12_p16_dino_small', ('--size=64', ), None, ('such as xcit_s12_p16_custom', '--knn')),
     (TINY_CLS_CONFIG, ('--knn', ), 'broken', ('green/03.png', )),
-    (TINY_CLS_CONFIG, with_option('--knn', 'train_dataloader=None'), None, ('--knn', 'no train_dataloader')),
+    (TINY_CLS_CONFIG, ('--knn', '--cfg-options', 'train_dataloader=None'), None, ('--knn', 'no train_dataloader')),
     (TINY_CLS_CONFIG, ('--knn', ), 'renamed', ("'crimson'", "'red'", 'different classes')),
     (TINY_CLS_CONFIG, ('--knn', ), 'empty', ('missing', '/train')),
-    (TINY_CLS_CONFIG, with_option('--knn', 'train_dataloader.dataset.with_label=False'), None,
+    (TINY_CLS_CONFIG, ('--knn', '--cfg-options', 'train_dataloader.dataset.with_label=False'), None,
      ('without labels', '/train')),
-    (TINY_CLS_CONFIG, with_option('--knn', 'model.backbone.num_classes=2'), None, ('3 class folders', '2 classes')),
-    (TINY_CLS_CONFIG, with_option('--linear', 'test_dataloader.dataset.pipeline.1.edge=long'), None,
+    (TINY_CLS_CONFIG, ('--knn', '--cfg-options', 'model.backbone.num_classes=2'), None, ('3 class', '2 classes')),
+    (TINY_CLS_CONFIG, ('--linear', '--cfg-options', 'test_dataloader.dataset.pipeline.1.edge=long'), None,
      ('--linear', 'ResizeEdge', '--linear short')),
-    (TINY_CLS_CONFIG, with_option('--knn', 'train_dataloader.dataset.ann_file={}/list.txt'), 'listed',
+    (TINY_CLS_CONFIG, ('--knn', '--cfg-options', 'train_dataloader.dataset.ann_file={}/list.txt'), 'listed',
      ('line 2 has the label 7', ))))
 def test_what_cannot_be_judged_is_one_message(config, options, prepare, words, weights, data, demo_data, tmp_path):
     """Before anything runs, except where an image is damaged."""
