@@ -83,7 +83,6 @@ def code_of_the_docs(is_service):
 
 @pytest.mark.parametrize('module', ('xcit_dense.runtime', 'runtime'))
 def test_it_runs_without_torch_and_gives_the_same(module, lone_python, files, tmp_path):
-    """As a part of the package, and as a copied file."""
     shutil.copy(ROOT / 'xcit_dense/runtime.py', tmp_path)
     done = run(lone_python, PREDICT.format(module=module), files, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -138,7 +138,6 @@ def test_wrong_options_are_named(demo_data, tmp_path):
 
 @pytest.mark.parametrize('drawn', (0, 1))  # of 1 a normal number is kept
 def test_isolated_numbers_change_nothing_outside(drawn):
-    """Nor where an error ends them."""
     for _ in range(drawn):
         draw()
     state = random_state()

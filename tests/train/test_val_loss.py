@@ -231,7 +231,6 @@ def test_the_training_goes_on_after_a_loss_that_is_not_finite(demo_data, tmp_pat
     (['000000000002.jpg'], '1 batch without .* images/validation/000000000002.jpg: ZeroDivisionError: no pixels'),
     (None, '3 batches without .* EncoderDecoder returns no losses in eval mode')))
 def test_images_without_a_loss_are_left_out_with_a_warning(fails, told, demo_data, tmp_path, capfd):
-    """Where all are left out, there is no loss."""
     lines, checkpoint = spoiled(demo_data, tmp_path, fails=fails)
     assert checkpoint['meta']['iter'] == 4 and len(lines) == 2
     assert all(np.isnan(line['val/loss']) == (fails is None) for line in lines)

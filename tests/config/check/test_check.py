@@ -131,7 +131,7 @@ def test_types_that_are_not_there(findings):
         assert all(told[key].endswith(f'did you mean {nearest}?') for key, (_, nearest) in types.items())
 
 
-def test_hooks_and_loops(findings):
+def test_hooks_and_loops_and_what_is_missing(findings, mistakes):
     lines = findings('det', default_hooks__chekpoint=dict(type='CheckpointHook'), train_cfg__by_epoch=True,
                      custom_hooks=[dict(type='FuseHook', a=1)], val_cfg=dict(_delete_=True, fp15=True),
                      test_cfg=dict(_delete_=True, fp15=True))
@@ -147,6 +147,8 @@ def test_hooks_and_loops(findings):
     line, = findings('dino', custom_hooks=[dict(type='CollapseHook')])  # which it does not need
     assert "nothing would move the teacher without dict(type='DINOHook')" in line
     check_config(load_config(CONFIGS['dino'], cfg_options=dict(custom_hooks=[dict(type='DINOHook')])))
+    line, = mistakes(Config(dict(default_scope='mmdet', train_cfg=dict(by_epoch=True, max_epochs=1))))
+    assert line.startswith('model, train_dataloader, optim_wrapper: missing;') and '_base_' in line
 
 
 #: What is planted, the words of its finding, and the place and value that it names if they are not those planted.
@@ -184,11 +186,6 @@ def test_shapes_that_do_not_fit(kind, options, words, start, findings):
     for word in words.split('.*'):
         assert word in rest
         rest = rest.partition(word)[2]
-
-
-def test_a_config_without_a_base(mistakes):
-    line, = mistakes(Config(dict(default_scope='mmdet', train_cfg=dict(by_epoch=True, max_epochs=1))))
-    assert line.startswith('model, train_dataloader, optim_wrapper: missing;') and '_base_' in line
 
 
 @pytest.fixture

@@ -19,8 +19,6 @@ WHOLE = {'train_dataloader.batch_size': 1, 'val_dataloader.batch_size': 1, 'test
 ANY = dict.fromkeys(('optim_wrapper.optimizer.lr', 'optim_wrapper.optimizer.weight_decay', 'param_scheduler.0.begin',
                      'optim_wrapper.clip_grad.max_norm', 'param_scheduler.0.end', 'param_scheduler.1.T_max'), 0)
 RETINA, UPERNET = 'retinanet_xcit_s12_p16_coco', 'upernet_xcit_s12_p16_ade20k'
-#: The run's length and whether it counts epochs.
-RUNS = [(10, True), (100, False)]
 
 
 def refused(cfg, key, value, wanted):
@@ -103,19 +101,15 @@ def test_schedules_of_published_recipes(name, options, words, warning):
         re.search('.*'.join(map(re.escape, words.split(' ... '))), text) and text.count('\n') == 1), text
 
 
-@pytest.mark.parametrize('length, epochs', RUNS)
-def test_a_milestone_counts_up_to_the_last_unit_of_the_run(length, epochs, warning):
+@pytest.mark.parametrize('length, epochs', ((10, True), (100, False)))
+def test_milestones_and_ends_beyond_and_before_the_end_of_the_run(length, epochs, warning):
+    """The last tenth of a run may have a constant rate, and the end of steps only bounds them."""
     for milestones, late in (([0], []), ([length // 2, length - 1], []), ([length - 1, length], [length]),
                              ([1, length, length + 1], [length, length + 1])):
         text = warning(length, epochs, dict(type='MultiStepLR', milestones=milestones))
         assert bool(text) == bool(late), (milestones, text)
         words = f'milestones {late} beyond the run of {length} {"epochs" if epochs else "iterations"}'
         assert not late or f'param_scheduler.0 (MultiStepLR) has the {words}' in text
-
-
-@pytest.mark.parametrize('length, epochs', RUNS)
-def test_ends_beyond_and_before_the_end_of_the_run(length, epochs, warning):
-    """The last tenth of a run may have a constant rate, and the end of steps only bounds them."""
     for kind, key in (('CosineAnnealingLR', 'T_max'), ('PolyLR', 'end'), ('LinearLR', 'end')):
         for end, beyond in ((length - 1, False), (length, False), (length + 1, True)):
             text = warning(length, epochs, dict(type=kind, **{key: end}))

@@ -157,7 +157,6 @@ def test_rates_for_random_weights_alone_rise(tmp_path):
 
 
 def test_what_cannot_be_suggested(tmp_path):
-    """That of a classifier is in tests/cli/test_suggest.py."""
     cfg = config_for(write_boxes(tmp_path, *NUCLEI[:2]))
     part = cfg.train_dataloader.dataset
     for dataset in dict(part, data_root='s3://bucket/'), dict(type='ConcatDataset', datasets=[part, part]):
