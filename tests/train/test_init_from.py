@@ -126,7 +126,8 @@ def test_the_random_numbers_of_a_run_are_those_without(trained_segmentor, demo_d
 def test_two_starts_are_an_error(trained_segmentor, demo_data, tmp_path, call_tool):
     """As are another kind of model, and an address that does not answer; its error names the way out."""
     args = 'train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path / 'run'
-    for options in (['--init-from', 'b.pth', '--no-pretrained'], ['--no-pretrained', '--cfg-options', 'init_from=a.pth'],
+    for options in (['--init-from', 'b.pth', '--no-pretrained'],
+                    ['--no-pretrained', '--cfg-options', 'init_from=a.pth'],
                     *(['--init-from', 'b.pth', '--cfg-options', f'{key}=a.pth'] for key in ('load_from', 'init_from'))):
         code, message = call_tool(*args, *options)
         assert code == 1 and 'both set the weights' in message, options
