@@ -1,5 +1,4 @@
-# The small classifier cut down to 2 blocks of 32 channels and 3 iterations an epoch, for the tests; with all that the
-# recipe for ImageNet draws at random, and the average that it keeps.
+# The small classifier cut down for the tests to 2 blocks of 32 channels; it draws and averages as that of ImageNet.
 _base_ = '../configs/xcit_n12_p8_small.py'
 classes_from_data = False
 

@@ -312,7 +312,6 @@ def test_a_worker_that_outlives_its_run_locks_nobody_out(tmp_path):
 
 
 def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
-    """As some in a network."""
     said = []
     monkeypatch.setattr(fcntl, 'flock', lambda *_: (_ for _ in ()).throw(OSError(errno.ENOLCK, 'no locks')))
     monkeypatch.setattr(work_dirs, 'print_log', lambda text, level, **_: said.append((text, level)))
