@@ -51,10 +51,8 @@ def _whole_checks():
 
 @pytest.fixture(autouse=True)
 def _fresh():
-    """Isolate random numbers, environment, log and scope of a test from those of others.
-
-    A test undoes by itself what it registers and what it sets in torch.
-    """
+    """Isolate random numbers, environment, log and scope of a test from those of others. A test undoes by itself what
+    it registers and what it sets in torch."""
     with as_in_a_process_of_its_own():
         torch.manual_seed(0)
         np.random.seed(0)
@@ -73,11 +71,9 @@ def golden(request):
 @pytest.fixture
 def call_tool():
     """A function that runs a tool and returns its exit code, and its last message or else all output."""
-
     def call(name, *args):
         done = run_tool(name, *args, check=False)
         return done.returncode, done.message or done.stdout
-
     return call
 
 
@@ -106,7 +102,6 @@ def once(tmp_path_factory):
                     shutil.rmtree(folder, ignore_errors=True)
                     raise
         return folder
-
     return make
 
 
@@ -184,7 +179,6 @@ def trained_segmentor(demo_data, once):
 
 
 def _export(once, config, work_dir, *options):
-    """Export by tools/export.py; return the file."""
     return once(f'{config.stem}_onnx', lambda folder: run_tool(
         'export.py', config, work_dir, folder / 'model.onnx', *options)) / 'model.onnx'
 

@@ -1,5 +1,4 @@
-# The small config cut down to 4 blocks and all else of 32 channels, images of 96 pixels, 3 iterations an epoch; for the
-# tests.
+# The small config cut down for the tests to 4 blocks of 32 channels, images of 96 pixels, 3 iterations an epoch.
 _base_ = '../configs/maskrcnn_xcit_n12_p16_small.py'
 
 _base_.train_dataloader.dataset.pipeline[2].scale = (96, 96)
@@ -10,10 +9,8 @@ model = dict(
     neck=dict(in_channels=[32] * 4, out_channels=32),
     rpn_head=dict(in_channels=32, feat_channels=32),
     roi_head=dict(
-        bbox_roi_extractor=dict(out_channels=32),
-        bbox_head=dict(in_channels=32, fc_out_channels=64),
-        mask_roi_extractor=dict(out_channels=32),
-        mask_head=dict(num_convs=1, in_channels=32, conv_out_channels=32)))
+        bbox_roi_extractor=dict(out_channels=32), bbox_head=dict(in_channels=32, fc_out_channels=64),
+        mask_roi_extractor=dict(out_channels=32), mask_head=dict(num_convs=1, in_channels=32, conv_out_channels=32)))
 train_dataloader = dict(batch_size=2, num_workers=0, persistent_workers=False)
 val_dataloader = dict(num_workers=0, persistent_workers=False)
 test_dataloader = val_dataloader

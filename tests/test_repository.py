@@ -21,7 +21,6 @@ STEPS = [(name, job, step) for name, workflow in WORKFLOWS.items() for job in wo
 @pytest.fixture
 def setup(monkeypatch):
     """A function that runs setup.py and returns its names; ``passed`` is what it passes to setuptools."""
-
     def run(source_url=''):
         passed = {}
         monkeypatch.setattr(setuptools, 'setup', lambda **values: passed.update(values))
@@ -31,26 +30,13 @@ def setup(monkeypatch):
         names = dict(__file__=str(path), passed=passed)
         exec(compile(code.replace(line, f'SOURCE_URL = {source_url!r}\n'), path, 'exec'), names)
         return names
-
     return run
 
 
-def make_targets():
-    return set(re.findall(r'^([a-z-]+):(?!=)', (ROOT / 'Makefile').read_text(), re.M))
-
-
-def pins(path):
-    lines = (line.partition('#')[0].strip() for line in path.read_text().splitlines())
-    return [Requirement(line) for line in lines if line]
-
-
-def test_description_links_only_to_what_a_package_index_can_reach(setup):
+def test_description_links_only_to_what_a_package_index_can_reach(setup, tmp_path):
     text = re.sub(r'^```.*?^```$|`[^`\n]+`', '', setup()['passed']['long_description'], flags=re.M | re.S)
     targets = [a or b for a, b in re.findall(r'\]\(([^)\s]+)\)|(?:href|src)="([^"]+)"', text)]
     assert targets and not [target for target in targets if not re.match('[a-z]+:|#', target)]
-
-
-def test_links_of_the_readme_in_the_description(setup, tmp_path):
     code = '\n```\ny[a](b)\n```\n'
     (tmp_path / 'README.md').write_text(f'[page](docs/a.md#b) ![](c.png) #x [d](#x) [e](https://e.org)\n{code}')
     for address, page in (('', 'page '), ('https://a.org/x/blob/main', '[page](https://a.org/x/blob/main/docs/a.md#b) '
@@ -85,16 +71,17 @@ def test_changelog_begins_with_this_version():
 @pytest.mark.skipif(not shutil.which('make'), reason='there is no make')
 def test_make_targets_are_described_and_those_that_are_named_exist():
     described = subprocess.run(['make', '-s', 'help'], cwd=ROOT, text=True, capture_output=True, check=True).stdout
-    assert set(re.findall(r'^make ([a-z-]+)', described, re.M)) == make_targets() - {'help'}
+    targets = set(re.findall(r'^([a-z-]+):(?!=)', (ROOT / 'Makefile').read_text(), re.M))
+    assert set(re.findall(r'^make ([a-z-]+)', described, re.M)) == targets - {'help'}
     phony = re.search(r'^\.PHONY: (.*)$', (ROOT / 'Makefile').read_text(), re.M)[1].split()
-    assert set(phony) == make_targets()
+    assert set(phony) == targets
     commands = {target for *_, step in STEPS for target in re.findall(r'make ([a-z-]+)', step.get('run', ''))}
-    assert commands == {'lint', 'test', 'test-integration', 'test-slow', 'test-onedl', 'docs', 'docs-links'}
+    assert {'lint', 'test', 'test-integration', 'test-slow', 'test-onedl', 'docs'} <= commands <= targets
     texts = [ROOT / '.ci/run', GITHUB / 'pull_request_template.md']  # tests/docs has the pages
     named = {target for path in texts for line in re.findall(
         r'(?:`|^ *)make((?: [A-Z]+=\S+)*(?: [a-z-]+)+)', path.read_text(), re.M)
         for target in line.split() if '=' not in target}
-    assert {'test', 'setup', 'lint'} <= named <= make_targets()
+    assert {'test', 'setup', 'lint'} <= named <= targets
 
 
 def test_workflows_are_complete():
@@ -110,7 +97,8 @@ def test_workflows_are_complete():
 
 def test_every_test_extra_and_the_ruff_of_the_hook_are_pinned(setup):
     wanted = {Requirement(line).name for line in setup()['passed']['extras_require']['test']}
-    assert wanted <= {requirement.name for requirement in pins(ROOT / 'requirements.txt')}
+    lines = [line.partition('#')[0].strip() for line in (ROOT / 'requirements.txt').read_text().splitlines()]
+    pinned = {Requirement(line).name: line for line in lines if line}
+    assert wanted <= pinned.keys()
     hook, = yaml.safe_load((ROOT / '.pre-commit-config.yaml').read_text())['repos'][0]['hooks']
-    ruff, = (requirement for requirement in pins(ROOT / 'requirements.txt') if requirement.name == 'ruff')
-    assert hook['additional_dependencies'] == [str(ruff)] and hook['entry'].startswith('ruff check')
+    assert hook['additional_dependencies'] == [pinned['ruff']] and hook['entry'].startswith('ruff check')

@@ -59,22 +59,14 @@ FAST = [(module, name.split('.')[2]) for module, name in NAMES
         if name.startswith('models.fast.') and not module.startswith('models.fast')]
 
 
-def test_every_module_has_a_room():
+def test_every_module_has_a_room_and_rooms_import_downward_only():
     assert not {module for module in MODULES if room_of(module) is None} - set(DOORS)
     assert len(IMPORTS) > 150 and FAST  # they are found
-
-
-def test_rooms_import_downward_only():
-    assert not [f'{a} imports {b}' for a, b in IMPORTS if a not in DOORS and b not in DOORS
-                and floor_of(b) > floor_of(a)]
+    assert not [f'{a} imports {b}' for a, b in IMPORTS if {a, b}.isdisjoint(DOORS) and floor_of(b) > floor_of(a)]
     # for the version, and to register what configs name
     assert [a for a, b in IMPORTS if b == '__init__'] == ['cli.common', 'train.startup']
-
-
-def test_the_fast_path_has_one_door():
-    """Only models/ imports from models/fast/, and only what it gives out."""
-    assert not [f'{a} imports {b}' for a, b in FAST
-                if a.partition('.')[0] != 'models' or b not in models.fast.__all__]
+    # only models/ imports from models/fast/, and only what it gives out
+    assert not [f'{a} imports {b}' for a, b in FAST if a.partition('.')[0] != 'models' or b not in models.fast.__all__]
 
 
 def test_no_modules_import_each_other_in_a_circle():

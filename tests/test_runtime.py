@@ -28,6 +28,8 @@ DETS = np.array([[.25, .1, .75, .5, .9], [0, 0, 1, 1, .4], [.5, .5, 1, 1, .2], [
 LABELS = np.array([2, 0, 1, -1])
 MASKS = np.stack([np.full((28, 28), value, np.float32) for value in (1, 1, 0.6, 0)])
 KEEP = dict(resize=dict(rule='keep_ratio', scale=[64, 40]))
+KINDS = {'usual': (.0, 1., 60.), 'reaching outside': (-.1, 1.1, 200.), 'tiny': (0., 1., .5),
+         'without extent': (0., 1., 0.), 'huge': (.3, .7, 5000.)}
 
 
 @pytest.fixture
@@ -38,6 +40,13 @@ def picture():
     return image
 
 
+@pytest.fixture(params=RUNTIMES)
+def opened(request):
+    """A function that opens a file."""
+    pytest.importorskip(request.param)
+    return lambda path: Model(path, request.param, threads=1)
+
+
 @pytest.fixture(params=(False, True))
 def with_and_without_opencv(request, monkeypatch):
     if request.param:
@@ -45,25 +54,14 @@ def with_and_without_opencv(request, monkeypatch):
 
 
 @pytest.fixture
-def detector(tmp_path):
-    return write_detector(tmp_path / 'detector.onnx', DETS, LABELS, MASKS, num=3, **KEEP)
-
-
-@pytest.fixture
 def segmentor(tmp_path):
     return write_segmentor(tmp_path / 'modèle ö.onnx', **KEEP)
 
 
-def opened(path, name):
-    pytest.importorskip(name)
-    return Model(path, name, threads=1)
-
-
-@pytest.mark.parametrize('name', RUNTIMES)
-def test_objects_in_pixels_of_the_image(name, tmp_path, picture):
+def test_objects_in_pixels_of_the_image(opened, tmp_path, picture):
     """Which is resized to a half of its width and a quarter of its height."""
-    path = write_detector(tmp_path / 'm.onnx', DETS, LABELS, MASKS, num=3, resize=dict(rule='fixed', size=[60, 20]))
-    model = opened(path, name)
+    resize = dict(rule='fixed', size=[60, 20])
+    model = opened(write_detector(tmp_path / 'm.onnx', DETS, LABELS, MASKS, num=3, resize=resize))
     found = model(picture)
     assert model.prepare(picture).shape == (20, 60, 3)
     np.testing.assert_allclose(found.boxes, [[30, 8, 90, 40], [0, 0, 120, 80]], atol=1e-4)
@@ -80,24 +78,22 @@ def test_objects_in_pixels_of_the_image(name, tmp_path, picture):
     assert model.metadata['checkpoint'] == 'tiny.pth' and model.metadata['checkpoint_sha256'] == '12' * 32
 
 
-@pytest.mark.parametrize('name', RUNTIMES)
-def test_objects_without_masks_and_of_a_batch(name, tmp_path, picture):
-    model = opened(write_detector(tmp_path / 'm.onnx', DETS, LABELS, num=0), name)
+def test_objects_without_masks_and_of_a_batch(opened, tmp_path, picture):
+    model = opened(write_detector(tmp_path / 'm.onnx', DETS, LABELS, num=0))
     found = model(picture)
     assert len(found) == 0 and found.boxes.shape == (0, 4) and found.names == () and found.masks is None
-    model = opened(write_detector(tmp_path / 'n.onnx', DETS, LABELS), name)
+    model = opened(write_detector(tmp_path / 'n.onnx', DETS, LABELS))
     outputs = model.run(np.stack([picture] * 3))
     assert outputs['dets'].shape == (3, 4, 5) and outputs['num'].tolist() == [4] * 3
-    model = opened(write_detector(tmp_path / 'o.onnx', DETS, LABELS, MASKS, mask_threshold=.7), name)
+    model = opened(write_detector(tmp_path / 'o.onnx', DETS, LABELS, MASKS, mask_threshold=.7))
     assert model(picture, threshold=.1).masks.any((1, 2)).tolist() == [True, True, False]
     outputs = {key: np.concatenate([values * 0, values]) for key, values in model.run(picture[None]).items()}
     second, wanted = model.objects(outputs, (80, 120), (80, 120), .3, place=1), model(picture)
     assert all(np.array_equal(getattr(second, key), value) for key, value in vars(wanted).items()) and len(wanted) == 2
 
 
-@pytest.mark.parametrize('name', RUNTIMES)
-def test_labels_have_the_size_of_the_image_or_that_which_is_asked_for(name, segmentor, tmp_path, picture):
-    model = opened(segmentor, name)
+def test_labels_have_the_size_of_the_image_or_that_which_is_asked_for(opened, segmentor, tmp_path, picture):
+    model = opened(segmentor)
     found = model(picture)
     assert found.labels.shape == found.scores.shape == (80, 120) and found.labels.dtype == np.uint8
     assert (found.labels[:, :88] == 0).all() and (found.labels[:, 92:] == 2).all()
@@ -105,13 +101,12 @@ def test_labels_have_the_size_of_the_image_or_that_which_is_asked_for(name, segm
     batch = np.stack([model.prepare(picture)] * 2)
     assert model.run(batch)['labels'].shape == (2, 40, 60)
     assert model.run(batch, size=(7, 9))['labels'].shape == (2, 7, 9)
-    without = opened(write_segmentor(tmp_path / 'n.onnx', scores=False), name)
+    without = opened(write_segmentor(tmp_path / 'n.onnx', scores=False))
     assert without(picture).scores is None and without(picture).labels.shape == (80, 120)
 
 
-@pytest.mark.parametrize('name', RUNTIMES)
-def test_levels_of_a_backbone_and_arrays_that_a_file_does_not_take(name, segmentor, tmp_path):
-    model = opened(write_backbone(tmp_path / 'm.onnx'), name)
+def test_levels_of_a_backbone_and_arrays_that_a_file_does_not_take(opened, segmentor, tmp_path):
+    model = opened(write_backbone(tmp_path / 'm.onnx'))
     images = np.random.default_rng(0).random((2, 3, 8, 6), np.float32)
     levels = model.run(images)
     assert list(levels) == ['level0', 'level1'] and np.array_equal(levels['level0'], 2 * images)
@@ -124,12 +119,11 @@ def test_levels_of_a_backbone_and_arrays_that_a_file_does_not_take(name, segment
     pixels = np.zeros((1, 8, 6, 3), np.uint8)
     for wrong in (pixels[0], pixels.transpose(0, 3, 1, 2), pixels.astype(np.float32)):
         with pytest.raises(ImageError, match='uint8.*H, W, 3'):
-            opened(segmentor, name).run(wrong)
+            opened(segmentor).run(wrong)
 
 
-@pytest.mark.parametrize('name', RUNTIMES)
-def test_one_model_is_called_from_several_threads(name, segmentor):
-    model = opened(segmentor, name)
+def test_one_model_is_called_from_several_threads(opened, segmentor):
+    model = opened(segmentor)
     images = np.random.default_rng(0).integers(0, 256, (10, 30, 40, 3), np.uint8)
     images = [image[:20 + number] for number, image in enumerate(images)] * 4
     with ThreadPoolExecutor(8) as pool:
@@ -182,36 +176,34 @@ def test_an_image_file_that_is_damaged(with_and_without_opencv, segmentor, tmp_p
             Model(segmentor)(tmp_path / 'x.jpg')
 
 
-@pytest.mark.parametrize('name', RUNTIMES)
 @pytest.mark.parametrize('kind', ('text', 'cut', 'zeros', 'bit'))
-def test_a_damaged_file_is_one_sentence(name, kind, detector, tmp_path):
-    pytest.importorskip(name)
-    add_checksum(detector)
-    data = detector.read_bytes()
+def test_a_damaged_file_is_one_sentence(opened, kind, tmp_path):
+    path = write_detector(tmp_path / 'bad.onnx', DETS, LABELS, MASKS, num=3, **KEEP)
+    add_checksum(path)
+    data = path.read_bytes()
     flipped = bytearray(data)
     flipped[len(data) // 2] ^= 1
-    (tmp_path / 'bad.onnx').write_bytes({'text': b'no model\n' * 50, 'cut': data[:len(data) // 2], 'bit': flipped,
-                                         'zeros': data[:40] + bytes(200) + data[240:]}[kind])
+    path.write_bytes({'text': b'no model\n' * 50, 'cut': data[:len(data) // 2], 'bit': flipped,
+                      'zeros': data[:40] + bytes(200) + data[240:]}[kind])
     with pytest.raises(ModelError, match='bad.onnx (is damaged|was not written)') as caught:
-        Model(tmp_path / 'bad.onnx', name)
+        opened(path)
     assert '\n' not in str(caught.value) and 'ONNXRuntimeError' not in str(caught.value)
 
 
-@pytest.mark.parametrize('name', RUNTIMES)
-def test_files_of_others_and_of_later_versions(name, segmentor, tmp_path, picture):
-    wanted = opened(segmentor, name)(picture).scores
+def test_files_of_others_and_of_later_versions(opened, segmentor, tmp_path, picture):
+    wanted = opened(segmentor)(picture).scores
     add_checksum(segmentor)
-    assert np.array_equal(opened(segmentor, name)(picture).scores, wanted)
+    assert np.array_equal(opened(segmentor)(picture).scores, wanted)
     model = onnx.load(segmentor)
     model.producer_name = 'another program'
     onnx.save(model, segmentor)
-    assert np.array_equal(opened(segmentor, name)(picture).scores, wanted)
+    assert np.array_equal(opened(segmentor)(picture).scores, wanted)
     del model.metadata_props[:]
     onnx.save(model, tmp_path / 'foreign.onnx')
     with pytest.raises(ModelError, match='foreign.onnx was not written by .*export'):
-        Model(tmp_path / 'foreign.onnx', name)
+        opened(tmp_path / 'foreign.onnx')
     with pytest.raises(ModelError, match='version 2.*runtime.py'):
-        Model(write_segmentor(tmp_path / 'later.onnx', xcit_dense=2), name)
+        opened(write_segmentor(tmp_path / 'later.onnx', xcit_dense=2))
 
 
 def test_there_are_as_many_threads_as_asked_for(segmentor, monkeypatch):
@@ -277,16 +269,13 @@ def test_numpy_resizes_as_opencv_to_the_last_bit(monkeypatch):
         assert np.array_equal(resize_linear(image, new[1], new[0]), wanted), (old, new)
 
 
-@pytest.mark.parametrize('opencv', (True, False))
 @pytest.mark.parametrize('rule, options', (
     (dict(rule='keep_ratio', scale=[133, 80]), dict(scale=(133, 80), keep_ratio=True)),
     (dict(rule='keep_ratio', scale=[64, 256]), dict(scale=(64, 256), keep_ratio=True)),
     (dict(rule='fixed', size=[70, 50]), dict(scale=(70, 50), keep_ratio=False)),
     (dict(rule='none'), None)))
-def test_images_are_prepared_as_mmdet_prepares_them(opencv, rule, options, tmp_path, monkeypatch):
+def test_images_are_prepared_as_mmdet_prepares_them(with_and_without_opencv, rule, options, tmp_path):
     model = Model(write_segmentor(tmp_path / 'm.onnx', resize=rule))
-    if not opencv:
-        monkeypatch.setattr(runtime, 'cv2', None)
     random = np.random.default_rng(0)
     for height, width in ((40, 50), (50, 40), (97, 161), (33, 200), (160, 100), (80, 133), (1, 3)):
         Image.fromarray(random.integers(0, 256, (height, width, 3), np.uint8)).save(tmp_path / 'x.png')
@@ -301,10 +290,6 @@ def pasted_by_mmdet(masks, boxes, height, width, threshold=.5):
         part, place = _do_paste_mask(mask[None], box[None], height, width)
         whole[place] = (part[0] >= threshold).numpy()
     return pasted
-
-
-KINDS = {'usual': (.0, 1., 60.), 'reaching outside': (-.1, 1.1, 200.), 'tiny': (0., 1., .5),
-         'without extent': (0., 1., 0.), 'huge': (.3, .7, 5000.)}
 
 
 @pytest.mark.parametrize('kind', KINDS)

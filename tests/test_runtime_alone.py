@@ -1,4 +1,4 @@
-"""The runtime where nothing but onnxruntime, NumPy and Pillow is installed, and the service of the docs."""
+"""The runtime with onnxruntime, NumPy, Pillow alone, the service of the docs, and the package without frameworks."""
 import json
 import os
 import re
@@ -21,6 +21,7 @@ from PIL import Image
 
 from helpers.onnx_files import write_detector, write_segmentor
 from helpers.paths import ROOT
+from helpers.tools import python
 from xcit_dense.runtime import Model
 
 pytestmark = pytest.mark.integration
@@ -28,11 +29,19 @@ pytestmark = pytest.mark.integration
 DETS = np.array([[.25, .1, .75, .5, .9], [.1, 0, 1, .9, .4]], np.float32)
 RULE = dict(resize=dict(rule='keep_ratio', scale=[97, 61]))
 ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.startswith('PYTHON')}
+PREDICT = '''
+import sys, numpy as np
+from {module} import Model
+for task in ('detection', 'segmentation'):
+    found = Model(f'{{sys.argv[1]}}/{{task}}.onnx')(f'{{sys.argv[1]}}/image.png')
+    np.savez(f'{{task}}.npz', **{{key: value for key, value in vars(found).items()}})
+names = [name.partition('.')[0] for name in sys.modules]
+print(sorted({{name for name in names if name in ('torch', 'torchvision', 'cv2') or name.startswith('mm')}}))
+'''
 
 
 @pytest.fixture(scope='module')
 def files(tmp_path_factory):
-    """A detector, a segmentor and an image."""
     folder, random = tmp_path_factory.mktemp('files'), np.random.default_rng(0)
     write_detector(folder / 'detection.onnx', DETS, np.array([1, 0]), random.random((2, 28, 28), np.float32), **RULE)
     write_segmentor(folder / 'segmentation.onnx', **RULE)
@@ -72,20 +81,8 @@ def code_of_the_docs(is_service):
     return next(code for code in codes if ('http.server' in code) == is_service)
 
 
-PREDICT = '''
-import sys, numpy as np
-from {module} import Model
-for task in ('detection', 'segmentation'):
-    found = Model(f'{{sys.argv[1]}}/{{task}}.onnx')(f'{{sys.argv[1]}}/image.png')
-    np.savez(f'{{task}}.npz', **{{key: value for key, value in vars(found).items()}})
-names = [name.partition('.')[0] for name in sys.modules]
-print(sorted({{name for name in names if name in ('torch', 'torchvision', 'cv2') or name.startswith('mm')}}))
-'''
-
-
 @pytest.mark.parametrize('module', ('xcit_dense.runtime', 'runtime'))
 def test_it_runs_without_torch_and_gives_the_same(module, lone_python, files, tmp_path):
-    """As a part of the package, and as a copied file."""
     shutil.copy(ROOT / 'xcit_dense/runtime.py', tmp_path)
     done = run(lone_python, PREDICT.format(module=module), files, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -150,3 +147,28 @@ def test_the_example_of_the_docs(files, tmp_path, lone_python):
     Image.open(files / 'image.png').save(tmp_path / 'image.jpg')
     done = run(lone_python, code_of_the_docs(is_service=False), cwd=tmp_path)
     assert done.returncode == 0 and 'green' in done.stdout, done.stderr
+
+
+def test_package_imports_without_mmdet_and_mmseg():
+    out = python('import sys; sys.modules["mmdet"] = sys.modules["mmseg"] = None\n'
+                 'import torch, xcit_dense\n'
+                 'print([name for name in ("torchvision", "torch._dynamo", "matplotlib") if name in sys.modules])\n'
+                 'print([tuple(x.shape) for x in xcit_dense.XCiT("nano_12_p16").eval()(torch.zeros(1, 3, 64, 96))])')
+    # what takes a second to import is not needed for the import
+    assert out.split('\n')[:2] == ['[]', '[(1, 128, 16, 24), (1, 128, 8, 12), (1, 128, 4, 6), (1, 128, 2, 3)]']
+
+
+@pytest.mark.parametrize('scope', ('mmdet', 'mmseg'))
+def test_backbone_is_found_from_other_scopes_by_custom_imports_alone(scope):
+    out = python(f'''
+from mmengine.config import Config
+Config.fromstring("custom_imports = dict(imports=['xcit_dense'], allow_failed_imports=False)", '.py')
+from mmengine.registry import init_default_scope
+init_default_scope('{scope}')
+from {scope}.registry import MODELS
+import torch
+model = MODELS.build(dict(type='XCiT', arch='nano_12_p16', out_indices=(5, 11), out_strides=(8, 16)))
+sum(level.sum() for level in model(torch.randn(2, 3, 64, 96))).backward()
+print(type(model).__module__, all(p.grad is not None for p in model.parameters()))
+''')
+    assert out.strip().endswith('xcit_dense.models.backbone True')

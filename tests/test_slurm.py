@@ -39,13 +39,11 @@ def slurm(tmp_path):
             **variables)
         return subprocess.Popen(['bash', SCRIPT, *args], stderr=subprocess.PIPE, text=True,
                                 env={key: str(value) for key, value in variables.items() if value != ''})
-
     return start, lambda: [line.split('\t') for line in calls.read_text().splitlines()]
 
 
 def end(process):
-    error = process.communicate(timeout=60)[1]
-    return process.returncode, error
+    return process.communicate(timeout=60)[1], process.returncode
 
 
 def test_usage():
@@ -57,13 +55,12 @@ def test_usage():
 
 def test_one_launcher_a_node_gets_the_whole_command(slurm, tmp_path):
     start, calls = slurm
-    code, error = end(start('config', '--cfg-options', 'model.name=a b'))
+    error, code = end(start('config', '--cfg-options', 'model.name=a b'))
     assert code == 0, error
     assert calls() == [['scontrol', 'show', 'hostnames', 'node[1-2]'], [
         'srun', '--cpus-per-task=12', 'python', '-m', 'torch.distributed.run', '--nnodes', '2', '--nproc_per_node', '8',
-        '--rdzv_id', '1234567', '--rdzv_backend', 'c10d', '--rdzv_endpoint', 'first:24567',
-        '-m', 'xcit_dense', 'train', 'config', '--cfg-options', 'model.name=a b', '--launcher', 'pytorch',
-        '--work-dir', str(tmp_path / 'my run')]]
+        '--rdzv_id', '1234567', '--rdzv_backend', 'c10d', '--rdzv_endpoint', 'first:24567', '-m', 'xcit_dense', 'train',
+        'config', '--cfg-options', 'model.name=a b', '--launcher', 'pytorch', '--work-dir', str(tmp_path / 'my run')]]
 
 
 @pytest.mark.parametrize('restarts, saved, resumed', ((1, True, True), (1, False, False), (0, True, False)))
@@ -73,7 +70,7 @@ def test_only_a_job_that_was_put_back_goes_on_from_what_it_saved(slurm, tmp_path
     (tmp_path / 'my run').mkdir()
     if saved:
         (tmp_path / 'my run/last_checkpoint').touch()
-    assert end(start('config', SLURM_RESTART_COUNT=restarts, TRAINING='exit 3')) == (3, '')
+    assert end(start('config', SLURM_RESTART_COUNT=restarts, TRAINING='exit 3')) == ('', 3)
     assert [call[0] for call in calls()] == ['scontrol', 'srun'] and ('--resume' in calls()[-1]) == resumed
 
 
@@ -87,5 +84,5 @@ def test_a_signal_lets_the_training_save_and_puts_the_job_back(slurm, tmp_path, 
             assert process.poll() is None
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
-    assert end(process)[0] == 0
+    assert end(process)[1] == 0
     assert calls()[2:] == [['scancel', '--signal=TERM', '1234567'], ['saved'], ['scontrol', 'requeue', '1234567']]

@@ -46,7 +46,6 @@ def suite(tmp_path):
         run.code = done.returncode
         ran = [line.rsplit(maxsplit=1) for line in (tmp_path / 'ran.txt').read_text().splitlines()]
         return done.stdout + done.stderr, dict(ran)
-
     return run
 
 

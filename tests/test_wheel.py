@@ -6,6 +6,7 @@ import sys
 import tarfile
 import zipfile
 from email import message_from_string
+from functools import partial
 
 import pytest
 import yaml
@@ -34,7 +35,6 @@ def distributions(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def installed(distributions, tmp_path_factory):
-    """A folder with what the wheel installs."""
     folder = tmp_path_factory.mktemp('installed')
     wheel, = distributions.glob('xcit_dense-*.whl')
     with zipfile.ZipFile(wheel) as archive:
@@ -95,9 +95,7 @@ def test_wheel_asks_for_frameworks_in_extras_only(installed):
 
 @pytest.mark.slow
 def test_wheel_trains_the_demo_without_the_source_tree(installed, tmp_path):
-    def run(*args):
-        return python(*args, path=installed, cwd=tmp_path)
-
+    run = partial(python, path=installed, cwd=tmp_path)
     assert run('-c', 'import xcit_dense; print(xcit_dense.__file__)').startswith(str(installed))
     run('-m', 'xcit_dense', 'make_demo_data', 'data', '--train', 8, '--val', 2, '--size', 96)
     run('-m', 'xcit_dense', 'train', 'semfpn_xcit_n12_p16_small', '--data-root', 'data', '--iterations', 2)

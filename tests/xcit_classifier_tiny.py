@@ -1,5 +1,4 @@
-# The small classifier cut down to 2 blocks of 32 channels and 3 iterations an epoch, for the tests; with all that the
-# recipe for ImageNet draws at random, and the average that it keeps.
+# The small classifier cut down for the tests to 2 blocks of 32 channels; it draws and averages as that of ImageNet.
 _base_ = '../configs/xcit_n12_p8_small.py'
 classes_from_data = False
 
@@ -20,15 +19,11 @@ test_pipeline = [
 ]
 model = dict(
     backbone=dict(
-        arch=dict(_delete_=True, embed_dims=32, depth=2, num_heads=4, patch_size=8, tokens_norm=False),
-        num_classes=3),
+        num_classes=3, arch=dict(_delete_=True, embed_dims=32, depth=2, num_heads=4, patch_size=8, tokens_norm=False)),
     data_preprocessor=dict(num_classes=3),
     train_cfg=dict(augments=[dict(type='Mixup', alpha=0.8), dict(type='CutMix', alpha=1.0)]))
 train_dataloader = dict(
-    batch_size=4,
-    num_workers=0,
-    persistent_workers=False,
-    sampler=dict(_delete_=True, type='RepeatAugSampler'),
+    batch_size=4, num_workers=0, persistent_workers=False, sampler=dict(_delete_=True, type='RepeatAugSampler'),
     dataset=dict(pipeline=train_pipeline))
 val_dataloader = dict(num_workers=0, persistent_workers=False, dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader

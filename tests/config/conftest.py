@@ -1,6 +1,4 @@
 """What the tests of configs share."""
-from contextlib import ExitStack
-
 import pytest
 
 from helpers.paths import TINY_CONFIG
@@ -20,49 +18,39 @@ def hints(monkeypatch):
 @pytest.fixture
 def logged(monkeypatch):
     """A function that returns the list of the texts that a module logs from now on."""
-
     def listen(module):
         texts = []
         monkeypatch.setattr(module, 'print_log', lambda text, **_: texts.append(text))
         return texts
-
     return listen
 
 
 @pytest.fixture
 def mistakes():
     """A function that returns the lines of the error about a config, or of another function for it."""
-
     def lines_of(cfg, check=check_config):
         with pytest.raises(ConfigError) as caught:
             check(cfg)
         title, *lines = str(caught.value).splitlines()
         assert title == f'{len(lines)} mistake{"s" * (len(lines) > 1)} in the config:'
         return [line.strip() for line in lines]
-
     return lines_of
 
 
 @pytest.fixture
 def own(tmp_path):
     """A function that writes lines below a config, by default the tiny detector's, and returns the path."""
-
     def write(text, base=TINY_CONFIG, name='mine.py'):
         path = tmp_path / name
         path.write_text(f"_base_ = '{base}'\n{text}\n")
         return path
-
     return write
 
 
 @pytest.fixture
-def register():
+def register(monkeypatch):
     """A function that registers a class in registries until the end of the test."""
-    with ExitStack() as stack:
-
-        def add(kind, *registries):
-            for registry in registries:
-                registry.register_module(module=kind)
-                stack.callback(registry.module_dict.pop, kind.__name__)
-
-        yield add
+    def add(kind, *registries):
+        for registry in registries:
+            monkeypatch.setitem(registry.module_dict, kind.__name__, kind)
+    return add

@@ -13,8 +13,7 @@ from xcit_dense.config.options import drop_pretrained
 from xcit_dense.data.demo import make_demo_data
 from xcit_dense.errors import ConfigError
 
-pytestmark = pytest.mark.skipif(not stock('mmdet').is_dir(),
-                                reason='the maintained forks ship no stock configs')
+pytestmark = pytest.mark.skipif(not stock('mmdet').is_dir(), reason='the maintained forks ship no stock configs')
 CLASSES = 'disc', 'square', 'star'
 #: One of each kind of head.
 STOCK = [f'mmdet::{name}.py' for name in (
@@ -34,7 +33,6 @@ STOCK += [f'mmseg::{name}-512x512.py' for name in (
 
 
 def adapted(name, arch='nano_12_p16'):
-    """Return the adapted config, without weights."""
     cfg = Config.fromstring(adapt(name, arch), '.py')
     drop_pretrained(cfg.model)
     return cfg
@@ -117,8 +115,7 @@ def test_the_rest_of_an_optimizer_wrapper_and_images_of_four_channels_stay(own):
     assert cfg.model.backbone.in_channels == 4 and cfg.model.data_preprocessor.mean == [1.] * 4
     assert cfg.model.auxiliary_head.in_channels == 128 and 'A training step' not in text
     assert cfg.custom_imports.imports == ['xcit_dense', 'xcit_dense.for_mmseg', 'json']
-    assert {key: cfg.optim_wrapper[key] for key in ('type', 'loss_scale', 'dtype', 'accumulative_counts')} == {
-        key: wrapper[key] for key in ('type', 'loss_scale', 'dtype', 'accumulative_counts')}
+    assert all(cfg.optim_wrapper[key] == wrapper[key] for key in ('type', 'loss_scale', 'dtype', 'accumulative_counts'))
     assert isinstance(cfg.optim_wrapper.loss_scale, float)  # mmengine takes no int
     assert cfg.optim_wrapper.paramwise_cfg == dict(bypass_duplicate=True, custom_keys=dict(
         norm=dict(lr_mult=0.5, decay_mult=0.), head=dict(lr_mult=10.)))
@@ -198,7 +195,6 @@ def test_a_detector_without_proposals_of_its_own_gets_some():
 
 def test_a_step_that_fails_is_no_reason_to_refuse(monkeypatch, own):
     """The new file names it. A head cannot take maps whose channels are last; only the order of colours differs."""
-
     def loss_by_feat(self, *args):
         if not self.training_steps:
             self.training_steps.append(1)
@@ -219,8 +215,7 @@ def test_a_step_that_fails_is_no_reason_to_refuse(monkeypatch, own):
 
 @pytest.fixture(scope='module')
 def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp('data')
-    make_demo_data(folder, num_train=4, num_val=2, size=64, classes=CLASSES)
+    make_demo_data(folder := tmp_path_factory.mktemp('data'), num_train=4, num_val=2, size=64, classes=CLASSES)
     return folder
 
 

@@ -1,16 +1,28 @@
-"""Configs by name and by file, and errors in them."""
+"""Configs by name and by file, errors in them, their tasks, and what runs them: our runner, loops and hooks."""
+import re
 from pathlib import Path
 
 import pytest
+from mmdet.models import MaskRCNN
+from mmengine.config import Config
+from mmengine.hooks import CheckpointHook
 from mmengine.registry import MODELS
+from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from helpers.paths import MAIN_CONFIG, ROOT, SMALL_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.refusals import stock
 from xcit_dense import XCiT, get_config
 from xcit_dense._utils.files import folder_of
 from xcit_dense.config import options
-from xcit_dense.config.loading import find_config, list_models, load_config
+from xcit_dense.config.loading import find_config, list_models, load_config, read_config
+from xcit_dense.config.runner import is_ours, use_our_runner
+from xcit_dense.config.tasks import task_of, tasks_with
 from xcit_dense.data.classes import set_classes
 from xcit_dense.errors import ConfigError
+from xcit_dense.train import DenseCheckpointHook, DenseRunner
+
+OURS = dict(type='DenseCheckpointHook', interval=1)
+Loop, Saving = type('Loop', (EpochBasedTrainLoop, ), {}), type('Saving', (DenseCheckpointHook, ), {})  # a user's
 
 
 def test_configs_are_found_by_path_and_name(tmp_path, monkeypatch):
@@ -56,18 +68,14 @@ def test_own_configs_inherit_by_package(tmp_path):
         load_config(own)
 
 
-def test_data_root_reaches_wrapped_data_sets_and_lists_of_evaluators(own, tmp_path):
+def test_data_root_and_classes_reach_wrapped_data_sets(own, tmp_path):
     cfg = load_config(own(
         "train_dataloader = dict(dataset=dict(_delete_=True, type='RepeatDataset', times=2, dataset=dict("
         "type='ConcatDataset', datasets=[dict(type='CocoDataset', data_root='data/coco/', ann_file='a.json', "
-        "data_prefix=dict(img='i/'))])))\n"
-        "val_evaluator = [dict(type='CocoMetric', ann_file='data/coco/annotations/v.json')]", SMALL_CONFIG),
-        data_root=str(tmp_path))
-    dataset, = cfg.train_dataloader.dataset.dataset.datasets
-    assert dataset.data_root == cfg.val_dataloader.dataset.data_root == str(tmp_path)
-    assert cfg.val_evaluator[0].ann_file == f'{tmp_path}/annotations/v.json' and 'data/coco' not in cfg.pretty_text
+        "data_prefix=dict(img='i/'))])))", SMALL_CONFIG), data_root=str(tmp_path))
     set_classes(cfg, ['a', 'b'])
-    assert dataset.metainfo.classes == ('a', 'b')
+    dataset, = cfg.train_dataloader.dataset.dataset.datasets
+    assert dataset.data_root == str(tmp_path) and dataset.metainfo.classes == ('a', 'b')
 
 
 @pytest.mark.parametrize('text, line, problem', (
@@ -118,12 +126,85 @@ def test_none_is_a_value_wherever_mmengine_takes_it(config, names, tmp_path):
     options.add_hook(cfg, 'FuseHook')
 
 
-def test_options_and_config_are_told_of_at_once(own):
-    path, wrong = own('model = dict(backbone=dict(with_pc=True))'), {'modle.x': 1, 'val_dataloader.batch_size': 0}
-    with pytest.raises(ConfigError) as caught:
-        load_config(path, check=True, cfg_options=wrong)
-    title, *lines = str(caught.value).splitlines()
-    assert title.startswith('3 mistakes') and [line.split()[0] for line in lines] == [
-        'modle.x', 'val_dataloader.batch_size', 'model.backbone.with_pc']
-    with pytest.raises(ConfigError, match='2 mistakes'):  # the tools that do not train
-        load_config(path, cfg_options=wrong)
+def test_the_task_of_a_config_is_that_of_its_model():
+    for config, name in ((TINY_CONFIG, 'detection'), (TINY_SEG_CONFIG, 'segmentation'),
+                         ('xcit_s12_p16_custom', 'classification'), ('xcit_n12_p16_dino_small', 'features')):
+        assert task_of(load_config(config)).name == name
+    assert task_of(Config(dict(model=dict(type=MaskRCNN)))).name == 'detection'  # as in a pure-Python config
+    task = task_of(Config(dict(model=dict(type='Mine'), default_scope='mmpose')))
+    assert (task.name, task.framework) == ('mmpose', 'mmpose') and not any(
+        map(task.part, ('recorder', 'predictor', 'loaded', 'fit', 'augmented')))
+    assert task_of(Config({})).framework is None and tasks_with('recorder').count(' or ') == 2
+
+
+def used(capfd, trains=True, **changes):
+    """A config with what a run of it uses, and what was said."""
+    cfg = Config({'train_cfg': dict(by_epoch=True, max_epochs=2), **changes})
+    capfd.readouterr()
+    use_our_runner(cfg, trains)
+    return cfg, ''.join(capfd.readouterr())
+
+
+@pytest.mark.parametrize(('framework', 'name', 'loop'), (
+    ('mmdet', 'retinanet/retinanet_r18_fpn_1x_coco.py', 'DenseEpochLoop'),
+    ('mmseg', 'segformer/segformer_mit-b0_8xb2-160k_ade20k-512x512.py', 'DenseIterLoop')))
+def test_a_config_of_a_framework(framework, name, loop, capfd):
+    """Its options stay; a test changes no part of a training."""
+    if not (path := stock(framework, name)).is_file():
+        pytest.skip(f'this {framework} brings no configs')
+    before, tested, cfg = read_config(path), load_config(path, tested=True), load_config(path, check=True)
+    saving = before.default_hooks.checkpoint
+    assert (cfg.runner_type, cfg.train_cfg.type) == ('DenseRunner', loop)
+    assert cfg.default_hooks.checkpoint == dict(saving, type='DenseCheckpointHook')
+    assert cfg.default_hooks.startup == dict(type='StartupHook')
+    assert cfg.visualizer.vis_backends == [dict(type='DenseVisBackend')]
+    assert tested._cfg_dict == dict(before._cfg_dict, runner_type='DenseRunner')
+    assert ' stays' not in ''.join(capfd.readouterr())
+
+
+def test_what_a_config_leaves_out_and_what_it_gives_as_classes(capfd):
+    cfg, said = used(capfd, default_scope='mmdet')
+    assert "runner_type = 'Runner' in the config keeps mmengine's" in said
+    assert cfg.train_cfg == dict(type='DenseEpochLoop', max_epochs=2)
+    assert cfg.default_hooks == dict(checkpoint=OURS, startup=dict(type='StartupHook'), ending=dict(type='EndingHook'))
+    cfg, said = used(capfd, train_cfg=dict(type=EpochBasedTrainLoop, max_epochs=2), default_hooks=dict(
+        checkpoint=dict(type=CheckpointHook, interval=1), startup=None, ending=None))
+    assert ' stays' not in said and cfg.train_cfg.type == 'DenseEpochLoop'
+    assert cfg.default_hooks == dict(checkpoint=OURS, startup=None, ending=None)
+    cfg, said = used(capfd, train_cfg=dict(by_epoch=False, max_iters=2), custom_hooks=[dict(type='StartupHook')],
+                     default_hooks=dict(checkpoint=None, ending=None))
+    assert ' stays' not in said and cfg.train_cfg == dict(type='DenseIterLoop', max_iters=2)
+    assert cfg.default_hooks == dict(checkpoint=None, ending=None)
+
+
+def test_our_own_configs_and_subclasses_of_ours_stay_as_they_are(capfd):
+    kinds = {'DenseRunner': True, 'Runner': False, type('Own', (DenseRunner, ), {}): True, Runner: False}
+    assert {kind: is_ours(Config(dict(runner_type=kind))) for kind in kinds} == kinds
+    assert load_config(TINY_CONFIG, check=True, pretrained=False)._cfg_dict == load_config(
+        TINY_CONFIG, pretrained=False)._cfg_dict
+    cfg, said = used(capfd, default_hooks=dict(checkpoint=dict(type=Saving)))
+    assert ' stays' not in said and cfg.default_hooks.checkpoint.type is Saving
+    assert not used(capfd, trains=False, runner_type='Runner')[1]  # a test loses none of it
+
+
+@pytest.mark.parametrize(('changes', 'said'), (
+    (dict(train_cfg=dict(type=Loop, max_epochs=2)), 'train_cfg.type = Loop stays.*SIGTERM end the run without saving.*'
+                                                    'not continue exactly'),
+    (dict(default_hooks=dict(checkpoint=dict(
+        type='CheckpointHook', out_dir='a', published_keys=1, filename_tmpl='b/c'))),
+     r"default_hooks.checkpoint = CheckpointHook \(out_dir='a', published_keys=1, filename_tmpl='b/c'\) stays.*saving"),
+    (dict(default_hooks=dict(checkpoint=dict(type='CheckpointHook', backend_args=dict(a=1)))),
+     r"runner_type = Runner \(backend_args={'a': 1}\) stays"),
+    (dict(runner_type=Runner), 'runner_type = Runner stays.*without saving.*not at all'),
+    (dict(default_hooks=dict(checkpoint=dict(type='CheckpointHook', out_dir='s3://bucket'))),
+     r"runner_type = Runner \(out_dir='s3://bucket'\) stays")))
+def test_what_stays_is_named_with_what_is_lost(changes, said, capfd):
+    """In one line; nothing else of a config with another runner changes."""
+    cfg, told = used(capfd, **changes)
+    assert re.search(said, told) and told.count(' stays') == 1
+    if 'runner_type' in said:
+        assert cfg._cfg_dict == {'train_cfg': dict(by_epoch=True, max_epochs=2), **changes}
+    else:
+        assert cfg.runner_type == 'DenseRunner'
+        kept = cfg.train_cfg if 'train_cfg' in changes else cfg.default_hooks.checkpoint
+        assert kept == next(iter(changes.values())).get('checkpoint', kept)

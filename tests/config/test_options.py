@@ -15,6 +15,10 @@ from xcit_dense.config.loading import load_config
 from xcit_dense.config.options import loss_dataloader, set_val_loss
 from xcit_dense.errors import ConfigError, SetupError
 
+IMAGE, RESIZE, PACK = dict(type='LoadImageFromFile'), dict(type='Resize', scale=(32, 32)), dict(type='PackDetInputs')
+BOXES = dict(type='LoadAnnotations', with_bbox=True)
+MASKS = dict(type='LoadAnnotations', with_bbox=True, with_mask=True, poly2mask=False)
+
 
 def test_auto_scale_lr_needs_a_base():
     cfg = load_config(MAIN_CONFIG)
@@ -51,23 +55,19 @@ def test_start_weights_are_taken_out_wherever_they_are():
                          head=dict(init_cfg=[draws, draws]), mask=dict(init_cfg=None), checkpoint='kept')
 
 
-class OwnHook:
-    """A hook of a user, who knows what it takes."""
-
-
 def test_pictures_go_to_the_folder_asked_for(tmp_path, monkeypatch):
     """The hooks of the frameworks do not draw into it: they overwrite files, and mmseg's has no option for a folder."""
     monkeypatch.chdir(tmp_path)
-    cfg = load_config(TINY_SEG_CONFIG)
+    cfg, own = load_config(TINY_SEG_CONFIG), type('OwnHook', (), {})  # of a user, who knows what it takes
     options.set_show_dir(cfg, 'shown')
     assert cfg.default_hooks.checkpoint and cfg.default_hooks.visualization == dict(
         type='DrawingHook', draw=True, test_out_dir=str(tmp_path / 'shown'), overwrite=False)
     for hook in (dict(type='mmdet.DetVisualizationHook', score_thr=0.5), dict(type='SegVisualizationHook'),
-                 dict(type=DetVisualizationHook), dict(type=OwnHook), None):
+                 dict(type=DetVisualizationHook), dict(type=own), None):
         cfg = Config(dict(model=1) if hook is None else dict(default_hooks=dict(visualization=hook)))
         options.set_show_dir(cfg, tmp_path, overwrite=True)
         wanted = dict(hook or {}, draw=True, test_out_dir=str(tmp_path))
-        if wanted.get('type') is not OwnHook:
+        if wanted.get('type') is not own:
             wanted.update(type='DrawingHook', overwrite=True)
         assert cfg.default_hooks.visualization == wanted
 
@@ -125,12 +125,6 @@ def test_a_missing_package_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(SetupError, match='pip install mlruns'):
         options.check_loggers(['mlruns'])
-
-
-IMAGE, RESIZE = dict(type='LoadImageFromFile'), dict(type='Resize', scale=(32, 32))
-BOXES = dict(type='LoadAnnotations', with_bbox=True)
-MASKS = dict(type='LoadAnnotations', with_bbox=True, with_mask=True, poly2mask=False)
-PACK = dict(type='PackDetInputs')
 
 
 @pytest.mark.parametrize('name', [name for name in VALIDATED if '_n12_p16' in name])

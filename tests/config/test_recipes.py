@@ -15,6 +15,7 @@ from helpers.paths import ROOT
 from helpers.recipes import CLASSIFIERS, DENSE, FAMILIES, HEADS, LOADABLE, RESULTS, build, for_small_images, path_of
 from helpers.refusals import stock
 from xcit_dense import arch_names, get_arch
+from xcit_dense.config.check import check_paramwise
 from xcit_dense.config.check.keys import changes, value_at
 from xcit_dense.config.check.top_level import known_names
 from xcit_dense.config.loading import load_config
@@ -82,8 +83,7 @@ def test_recipe(family, arch):
     if row is None:
         assert 'No result is published' in header
     else:
-        assert (optimizer.lr, optimizer.weight_decay, rate) == (
-            row['lr'], row['weight_decay'], row['drop_path_rate'])
+        assert (optimizer.lr, optimizer.weight_decay, rate) == (row['lr'], row['weight_decay'], row['drop_path_rate'])
         assert (list(size.out_indices), size.eta) == (row['out_indices'], row['eta'])
         figure = 'box AP {box_ap}, mask AP {mask_ap}.' if family == 'maskrcnn' else 'mIoU {miou}.'
         assert 'Published by the authors, not measured here: ' + figure.format(**row) in header
@@ -168,9 +168,11 @@ def test_patch_8_differs_in_the_backbone_only(name):
 
 
 @pytest.mark.parametrize('family', FAMILIES)
-def test_weight_decay_spares_the_layer_norms_of_the_blocks_only(family):
+def test_weight_decay_spares_the_layer_norms_of_the_blocks_only(family, hints):
     cfg = load_config(path_of(family, 'nano_12_p16'))
     model = build(cfg, 'meta')
+    check_paramwise(cfg, model)
+    assert not hints
     groups = build_optim_wrapper(model, cfg.optim_wrapper).param_groups
     spared = {id(p) for g in groups if g['weight_decay'] == 0 for p in g['params']}
     assert {name for name, p in model.named_parameters() if id(p) in spared} == {
@@ -195,7 +197,6 @@ def test_weight_decay_spares_vectors_class_token_and_temperature(name):
     for name in (*(path_of(*recipe).stem for recipe in zip(itertools.cycle(FAMILIES), arch_names(), strict=False)),
                  *(name for name in OTHERS if '_p8' not in name))])  # each arch once
 def test_a_whole_model_learns_and_predicts(name):
-    """A loss, a step back, and a prediction of one small random image."""
     cfg = for_small_images(load_config(name, pretrained=False))
     if cfg.default_scope == 'mmseg':
         cfg.model.data_preprocessor.size = (64, 96)  # or it pads to 512 x 512

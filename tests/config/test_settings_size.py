@@ -5,13 +5,12 @@ import pytest
 from mmengine.config import Config
 
 from xcit_dense.config.fit.fitting import use_fit
-from xcit_dense.config.image_size import box_of, set_image_size, test_size_of
+from xcit_dense.config.image_size import box_of, set_image_size
+from xcit_dense.config.image_size import test_size_of as size_of_test
 from xcit_dense.config.loading import load_config, read_config
 from xcit_dense.config.testing import find_resolution, set_test_size
 from xcit_dense.errors import ConfigError
 
-size_of_test = test_size_of
-del test_size_of  # it is no test
 DETECTOR = 'maskrcnn_xcit_s12_p16_coco'
 
 
@@ -157,7 +156,6 @@ def data(scale=80, crop_size=64, **resize):
 
 
 def test_the_resolution_of_a_classifier():
-    """A pair of equal sides is a square."""
     for crop_size in (64, (64, 64), [64, 64]):
         assert find_resolution(data(crop_size=crop_size)) == (64, 0.8)
         for size, ratio, wanted in ((32, None, (40, 32)), (None, 1., (64, 64)), (32, 0.5, (64, 32))):

@@ -46,10 +46,8 @@ def test_sizes_of_any_step():
 
 def test_a_config_may_have_its_own(demo_data, tmp_path):
     """Otherwise boxes are merged as the model merges its own."""
-    def changed(options=None, **parts):
-        cfg = make_config(TINY_CONFIG, demo_data, tmp_path, **(options or {}))
-        for name, part in parts.items():
-            cfg[name] = part
+    def changed(**changes):
+        cfg = make_config(TINY_CONFIG, demo_data, tmp_path, **changes)
         set_tta(cfg)
         return cfg
 
@@ -60,9 +58,9 @@ def test_a_config_may_have_its_own(demo_data, tmp_path):
     assert cfg.model == dict(type='MaskTTAModel', tta_cfg=own['tta_cfg'], module=model)  # which merges masks too
     cfg = changed(tta_model=dict(type='Own'))
     assert cfg.model.type == 'Own' and cfg.test_dataloader.dataset.pipeline[1].type == 'TestTimeAug'
-    cfg = changed({'model.test_cfg.rcnn.max_per_img': 17, 'model.test_cfg.rcnn.nms.iou_threshold': 0.31})
+    cfg = changed(**{'model.test_cfg.rcnn.max_per_img': 17, 'model.test_cfg.rcnn.nms.iou_threshold': 0.31})
     assert cfg.model.tta_cfg == dict(max_per_img=17, nms=dict(type='nms', iou_threshold=0.31))
-    cfg = changed({'model.test_cfg': dict(_delete_=True, max_per_img=50)})  # without NMS
+    cfg = changed(**{'model.test_cfg': dict(_delete_=True, max_per_img=50)})  # without NMS
     assert cfg.model.tta_cfg.nms.iou_threshold == 0.5
     for options, words in (({'default_scope': 'other', 'model': dict(_delete_=True, type='Other')}, "'Other'"),
                            ({'test_dataloader.dataset.pipeline': []}, 'no pipeline')):
@@ -118,19 +116,13 @@ def test_a_classifier_equals_merging_by_hand(class_folders, tmp_path):
     torch.testing.assert_close(merged.pred_score, (first.pred_score + second.pred_score) / 2)
 
 
-def weights_of(config, data, folder):
-    """Write a checkpoint of a model that was not trained and return its path."""
-    runner = build_runner(make_config(config, data, folder))
-    meta = dict(dataset_meta=runner.train_dataloader.dataset.metainfo)
-    torch.save(dict(state_dict=runner.model.state_dict(), meta=meta), folder / 'w.pth')
-    return folder / 'w.pth'
-
-
 @pytest.mark.parametrize('config', (TINY_CONFIG, TINY_SEG_CONFIG))
 def test_the_tool_merges_with_all_other_options(config, demo_data, tmp_path, call_tool):
     """Drawing, a report, bfloat16, a fused model, batches of images that differ in size; not of an exported file."""
-    weights = weights_of(config, demo_data, tmp_path)
-    done = run_tool('test.py', config, weights, '--data-root', demo_data, '--work-dir', tmp_path, '--tta',
+    runner = build_runner(make_config(config, demo_data, tmp_path))
+    meta = dict(dataset_meta=runner.train_dataloader.dataset.metainfo)
+    torch.save(dict(state_dict=runner.model.state_dict(), meta=meta), tmp_path / 'w.pth')  # of an untrained model
+    done = run_tool('test.py', config, tmp_path / 'w.pth', '--data-root', demo_data, '--work-dir', tmp_path, '--tta',
                     '--show-dir', tmp_path / 'shown', '--report', tmp_path / 'report', '--dtype', 'bfloat16',
                     '--cfg-options', 'test_dataloader.batch_size=2')
     assert '--tta merges the predictions' in done.stdout

@@ -76,7 +76,6 @@ class SignalHook(Hook):
 
     def _send(self, runner, *_, **__):
         if get_rank() == self.rank and runner.iter + 1 == self.iteration:
-            Path(runner.work_dir, 'killed').touch()
             os.kill(os.getpid(), getattr(signal, self.number))
 
 

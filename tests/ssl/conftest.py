@@ -22,7 +22,6 @@ def teacher_file(tmp_path_factory):
 @pytest.fixture
 def distilled(class_folders, teacher_file):
     """A function that returns the config of a tiny distillation."""
-
     def make(work_dir, workers=0, model=(), save=True, **changes):
         cfg = make_config(TINY_CLS_CONFIG, class_folders, work_dir, workers)
         cfg.model.update(type='DistilledClassifier', **dict(teacher=dict(
@@ -30,5 +29,4 @@ def distilled(class_folders, teacher_file):
         cfg.custom_hooks = [dict(type='TeacherHook', save=save), *cfg.custom_hooks]
         cfg.merge_from_dict(changes)
         return cfg
-
     return make

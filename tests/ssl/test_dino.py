@@ -82,8 +82,7 @@ def test_both_start_from_the_weights_of_the_config(tmp_path):
         for name, value in source.state_dict().items():
             assert torch.equal(branch.backbone.state_dict()[name], value), name
         assert {block.drop_path.rate for block in branch.backbone.blocks} == {rate}
-    assert all(torch.equal(a, b) for a, b in zip(
-        model.student.parameters(), model.teacher.parameters(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(model.student.parameters(), model.teacher.parameters(), strict=True))
 
 
 def test_features_are_those_of_the_teacher():
@@ -185,15 +184,13 @@ def test_prototypes_have_a_direction_and_a_length(batch_norm):
 
 
 class SecondImplementation(Hook):
-    """Trains copies of student and teacher besides the run, on the same batches; only the networks are the same.
-
-    The run itself is set to float64, with other parameters than at its start.
-    """
+    """Trains copies of student and teacher besides the run, on the same batches; only the networks are the same. The
+    run itself is set to float64, with other parameters than at its start."""
     priority = 'HIGHEST'
 
     def __init__(self, cfg, per_epoch=4, epochs=3):
         steps, optimizer = per_epoch * epochs, cfg.optim_wrapper.optimizer
-        self.per_epoch, self.optimizer = per_epoch, optimizer
+        self.per_epoch = per_epoch
         self.rates = expected_cosine(optimizer.lr, 1e-6, steps, per_epoch, from_=0.01 * optimizer.lr)
         self.decays = expected_cosine(0.04, 0.4, steps)
         self.momenta = expected_cosine(0.9, 1., steps)
@@ -220,14 +217,10 @@ class SecondImplementation(Hook):
             teacher = torch.stack(self.teacher.head(self.teacher.backbone(sizes[0])).chunk(2))
         values = expected_loss(student.tolist(), teacher.tolist(), self.centre, 0.1, self.temperatures[epoch])
         self.wanted.append([*values, self.momenta[step], self.temperatures[epoch], self.decays[step]])
-
         centre = torch.tensor(self.centre, dtype=torch.float64)
-        loss = torch.zeros((), dtype=torch.float64)
-        for i, out in enumerate(teacher):
-            targets = torch.softmax((out - centre) / self.temperatures[epoch], 1)
-            for j in range(4):
-                if i != j:
-                    loss = loss - (targets * torch.log_softmax(student[j] / 0.1, 1)).sum(1).mean() / 6
+        targets = torch.softmax((teacher - centre) / self.temperatures[epoch], -1)
+        loss = -sum((targets[i] * torch.log_softmax(student[j] / 0.1, 1)).sum(1).mean() / 6
+                    for i in range(2) for j in range(4) if i != j)
         assert loss.item() == pytest.approx(values[0], rel=1e-12)
         named = {name: p for name, p in self.student.named_parameters() if p.requires_grad}
         gradients = torch.autograd.grad(loss, named.values())
@@ -250,8 +243,7 @@ class SecondImplementation(Hook):
         if name.startswith('head.last_layer'):
             step -= self.per_epoch  # its first step was an epoch later
         parameter.mul_(1 - rate * decay)
-        parameter.sub_(rate * first / (1 - 0.9**(step + 1))
-                       / ((second / (1 - 0.999**(step + 1))).sqrt() + 1e-8))
+        parameter.sub_(rate * first / (1 - 0.9**(step + 1)) / ((second / (1 - 0.999**(step + 1))).sqrt() + 1e-8))
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         scalars = runner.message_hub.log_scalars

@@ -38,10 +38,8 @@ def test_the_losses_by_hand(temperature):
     student, teacher = torch.tensor(STUDENT), torch.tensor(TEACHER)
     wanted = -(math.log(softmax(STUDENT[0])[1]) + math.log(softmax(STUDENT[1])[0])) / 2
     assert distillation_loss('hard', student, teacher, temperature).item() == pytest.approx(wanted, rel=1e-6)
-    total = 0.
-    for ours, theirs in zip(STUDENT, TEACHER, strict=True):
-        pairs = zip(softmax(ours, temperature), softmax(theirs, temperature), strict=True)
-        total += sum(q * (math.log(q) - math.log(p)) for p, q in pairs)
+    total = sum(q * (math.log(q) - math.log(p)) for ours, theirs in zip(STUDENT, TEACHER, strict=True)
+                for p, q in zip(softmax(ours, temperature), softmax(theirs, temperature), strict=True))
     got = distillation_loss('soft', student, teacher, temperature)
     assert got.item() == pytest.approx(total * temperature**2 / 6, rel=1e-5)  # by the number of logits
     halves = student.bfloat16(), teacher.bfloat16()  # computed in float32
@@ -52,7 +50,6 @@ def test_the_losses_by_hand(temperature):
 @pytest.fixture
 def model(distilled, teacher_file, tmp_path):
     """A function that returns a model with its teacher."""
-
     def build(**options):
         cfg = distilled(tmp_path, model=options)
         init_default_scope('mmpretrain')
@@ -61,12 +58,10 @@ def model(distilled, teacher_file, tmp_path):
         load_teacher(teacher, teacher_file)
         built.teacher.module = teacher.eval().requires_grad_(False)
         return built
-
     return build
 
 
 def test_a_wrapped_model_gets_its_teacher_too(model):
-    """As in several processes."""
     built, saved = model(), {}
     built.teacher.module, built.head.num_classes, built.backbone.num_classes = None, 3, 0  # the head counts
     runner = SimpleNamespace(model=torch.nn.DataParallel(built), logger=logging.getLogger(), loads_from=None,
@@ -171,7 +166,6 @@ def test_stopped_and_resumed_is_the_same_to_the_last_bit(save, distilled, teache
 
 
 def write_config(path, teacher, more=''):
-    """Write what a user writes."""
     path.write_text(f"""_base_ = '{TINY_CLS_CONFIG}'
 model = dict(
     type='DistilledClassifier',
@@ -183,7 +177,6 @@ custom_hooks = [dict(type='TeacherHook')]
 
 @pytest.fixture(scope='module')
 def run_of_teacher(class_folders, tmp_path_factory):
-    """Work dir of the teacher."""
     work_dir = tmp_path_factory.mktemp('teacher')
     run_tool('train.py', TINY_CLS_CONFIG, '--data-root', class_folders, '--work-dir', work_dir, '--cfg-options',
              'classes_from_data=True', 'train_cfg.max_epochs=1')
@@ -201,7 +194,7 @@ def run(run_of_teacher, class_folders, tmp_path_factory):
     return config, folder / 'run'
 
 
-def test_a_teacher_sees_the_size_that_it_was_trained_at(run_of_teacher, class_folders, tmp_path):
+def test_a_teacher_sees_the_size_that_it_was_trained_at(class_folders, tmp_path):
     """Not at that of the config that it is built from, unless the config of the student sets one."""
     run_tool('train.py', TINY_CLS_CONFIG, '--data-root', class_folders, '--work-dir', tmp_path / 'teacher',
              '--epochs', 1, '--image-size', 48)

@@ -27,6 +27,17 @@ from xcit_dense.train.runner import DenseRunner
 pytestmark = pytest.mark.filterwarnings('ignore')
 ARCH = dict(embed_dims=32, depth=2, num_heads=4, patch_size=8, tokens_norm=False)
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)  # of red, green, blue
+#: The small configs with a smaller model, which needs fewer minutes.
+CONFIG = '''_base_ = '{}/configs/{}.py'
+model = dict(backbone=dict(arch=dict(
+    _delete_=True, embed_dims=64, depth=4, num_heads=4, patch_size=8, out_indices=(0, 1, 2, 3))))
+'''
+PREPARE = dict(dense=lambda folder, data: torch.save(dict(
+                   state_dict=prefixed(XCiT(dict(ARCH, depth=4)).state_dict(), 'backbone.')), folder / 'dino.pth'),
+               broken=lambda folder, data: (data / 'train/green/03.png').write_bytes(b''),
+               renamed=lambda folder, data: (data / 'train/red').rename(data / 'train/crimson'),
+               empty=lambda folder, data: shutil.rmtree(data / 'train'),
+               listed=lambda folder, data: (folder / 'list.txt').write_text('blue/00.png 0\ngreen/00.png 7\n'))
 
 
 def write_images(folder, count, seed):
@@ -166,35 +177,20 @@ def test_all_vote_where_there_are_fewer_than_k(data, weights, tmp_path):
     assert accuracies_of(done)[0] == 100  # the nearest of each is itself
 
 
-def dense_file(folder, data):
-    state = XCiT(dict(ARCH, depth=4)).state_dict()
-    torch.save(dict(state_dict=prefixed(state, 'backbone.')), folder / 'dino.pth')
-
-
-PREPARE = dict(dense=dense_file, broken=lambda folder, data: (data / 'train/green/03.png').write_bytes(b''),
-               renamed=lambda folder, data: (data / 'train/red').rename(data / 'train/crimson'),
-               empty=lambda folder, data: shutil.rmtree(data / 'train'),
-               listed=lambda folder, data: (folder / 'list.txt').write_text('blue/00.png 0\ngreen/00.png 7\n'))
-
-
-def with_option(option, change):
-    return option, '--cfg-options', change
-
-
 @pytest.mark.parametrize('config, options, prepare, words', (
     (TINY_CLS_CONFIG, ('--knn', ), 'dense', ('dino.pth', 'without a class token', 'give a classifier')),
     (TINY_CONFIG, ('--knn', ), None, ('--knn', 'classifier', 'XCiT', 'xcit_s12_p16_custom')),
     ('xcit_n12_p16_dino_small', ('--size=64', ), None, ('such as xcit_s12_p16_custom', '--knn')),
     (TINY_CLS_CONFIG, ('--knn', ), 'broken', ('green/03.png', )),
-    (TINY_CLS_CONFIG, with_option('--knn', 'train_dataloader=None'), None, ('--knn', 'no train_dataloader')),
+    (TINY_CLS_CONFIG, ('--knn', '--cfg-options', 'train_dataloader=None'), None, ('--knn', 'no train_dataloader')),
     (TINY_CLS_CONFIG, ('--knn', ), 'renamed', ("'crimson'", "'red'", 'different classes')),
     (TINY_CLS_CONFIG, ('--knn', ), 'empty', ('missing', '/train')),
-    (TINY_CLS_CONFIG, with_option('--knn', 'train_dataloader.dataset.with_label=False'), None,
+    (TINY_CLS_CONFIG, ('--knn', '--cfg-options', 'train_dataloader.dataset.with_label=False'), None,
      ('without labels', '/train')),
-    (TINY_CLS_CONFIG, with_option('--knn', 'model.backbone.num_classes=2'), None, ('3 class folders', '2 classes')),
-    (TINY_CLS_CONFIG, with_option('--linear', 'test_dataloader.dataset.pipeline.1.edge=long'), None,
+    (TINY_CLS_CONFIG, ('--knn', '--cfg-options', 'model.backbone.num_classes=2'), None, ('3 class', '2 classes')),
+    (TINY_CLS_CONFIG, ('--linear', '--cfg-options', 'test_dataloader.dataset.pipeline.1.edge=long'), None,
      ('--linear', 'ResizeEdge', '--linear short')),
-    (TINY_CLS_CONFIG, with_option('--knn', 'train_dataloader.dataset.ann_file={}/list.txt'), 'listed',
+    (TINY_CLS_CONFIG, ('--knn', '--cfg-options', 'train_dataloader.dataset.ann_file={}/list.txt'), 'listed',
      ('line 2 has the label 7', ))))
 def test_what_cannot_be_judged_is_one_message(config, options, prepare, words, weights, data, demo_data, tmp_path):
     """Before anything runs, except where an image is damaged."""
@@ -289,13 +285,6 @@ def test_the_linear_layer_sees_crops_of_the_size_of_the_test(cfg):
     steps = hook_of(whole).loader.dataset.pipeline
     assert (steps[1].scale, steps[2].crop_size, hook_of(whole).loader.batch_size) == (55, 48, 5)
     assert not hook_of(whole).loader.sampler.shuffle
-
-
-#: The small configs with a smaller model, which needs fewer minutes.
-CONFIG = '''_base_ = '{}/configs/{}.py'
-model = dict(backbone=dict(arch=dict(
-    _delete_=True, embed_dims=64, depth=4, num_heads=4, patch_size=8, out_indices=(0, 1, 2, 3))))
-'''
 
 
 @pytest.mark.slow

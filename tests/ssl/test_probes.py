@@ -10,16 +10,10 @@ import torch.nn.functional as F
 from xcit_dense.ssl import linear, probes
 from xcit_dense.ssl.dino import cosine
 from xcit_dense.ssl.linear import RATES as ALL_RATES
-from xcit_dense.ssl.linear import LinearLayers, LinearProbeHead, LinearProbeHook, hold_out
-from xcit_dense.ssl.probes import KNNHead, knn_scores
+from xcit_dense.ssl.linear import LinearLayers, LinearProbeHook, hold_out
+from xcit_dense.ssl.probes import knn_scores
 
 RATES = 1e-4, 1e-2, 1.
-
-
-def unit(*angles):
-    """Features of length 1 in the plane, at angles in degrees."""
-    angles = torch.tensor(angles, dtype=torch.float64).deg2rad()
-    return torch.stack((angles.cos(), angles.sin()), 1)
 
 
 @pytest.mark.parametrize('k, temperature', ((1, 0.07), (3, 0.2), (50, 0.07), (900, 10.)))
@@ -35,13 +29,6 @@ def test_the_nearest_vote_in_chunks_of_any_size(k, temperature, cells, monkeypat
         places = np.argsort(-row)[:k]
         votes = np.bincount(labels.numpy()[places], np.exp(row[places] / temperature), minlength=6)
         np.testing.assert_allclose(scores, votes / votes.sum(), atol=1e-12)
-
-
-def test_the_head_compares_directions_not_lengths():
-    head = KNNHead(num_classes=3)
-    head.fit(unit(0, 90).float() * torch.tensor([[100.], [0.01]]), torch.tensor([1, 2]), k=20)
-    assert head.k == 2 and not head.state_dict()
-    assert head(torch.tensor([[0.1, 3.], [5., 0.2]])).argmax(1).tolist() == [2, 1]
 
 
 def blobs(count=60, seed=0):
@@ -80,14 +67,6 @@ def test_the_best_of_several_is_the_most_accurate_then_that_of_the_lowest_loss()
                           for layer in layers.layers]
     same = LinearLayers(8, 3, (0.03, 0.3, 0.1), 50).fit(*blobs(), 50).judge(*blobs())
     assert same == (1, [100] * 3)
-
-
-def test_the_head_takes_a_layer_and_keeps_it_out_of_checkpoints():
-    head, layer = LinearProbeHead(num_classes=3), torch.nn.Linear(8, 3)
-    head.fit(layer, 'a test')
-    features, _ = blobs()
-    torch.testing.assert_close(head(features), layer(features))
-    assert not head.state_dict() and not head(features).requires_grad
 
 
 def test_images_of_each_class_are_held_out_unless_it_has_only_one(caplog):

@@ -14,6 +14,7 @@ from xcit_dense.errors import CheckpointError, ConfigError, DataError, SetupErro
 from xcit_dense.ssl.teacher import TeacherOptions, check_teacher, load_teacher
 from xcit_dense.weights.zoo import WEIGHTS
 
+pytest.importorskip('timm')
 IMAGENET = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375])
 #: A config in the manner of mmpretrain: the preprocessor at the top, blue first.
 TINY_OF_MMPRETRAIN = """
@@ -46,7 +47,6 @@ def images(side=32):
 @pytest.mark.parametrize('size, seen', ((32, 32), (None, 160), (24, 24)))
 def test_a_teacher_sees_images_of_its_own_normalisation_and_size(given, size, seen):
     """Red first, from -1 to 1, whatever the student sees; the last two students see the plain values."""
-    pytest.importorskip('timm')
     teacher, _ = built('timm', 'test_resnet', given=student(**given or dict(pad_value=0)), image_size=size)
     wanted = (images().flip(1) / 255 - 0.5) / 0.5
     if seen != 32:
@@ -91,7 +91,6 @@ def test_an_xcit_as_a_teacher():
 
 def test_what_libraries_publish_is_the_default():
     """The tags of torchvision choose weights."""
-    pytest.importorskip('timm')
     for library, name, source, side in (
             ('timm', 'test_resnet', 'https://huggingface.co/timm/test_resnet.r160_in1k/resolve/main/model.safetensors',
              160),
@@ -150,7 +149,6 @@ def test_a_teacher_of_classes_in_another_order(teacher_file, tmp_path):
 
 
 def test_no_such_classifier():
-    pytest.importorskip('timm')
     for library, name, word in (
             ('timm', 'regnety16', 'did you mean regnety_160'),
             ('timm', 'test_resnet.deit_in1', 'Invalid pretrained tag'),
@@ -171,7 +169,6 @@ def test_no_such_classifier():
 
 def test_a_size_that_a_teacher_cannot_take(tmp_path):
     """Before the training, though nothing is wrong with the weights."""
-    pytest.importorskip('timm')
     teacher, _ = built('timm', 'vit_tiny_patch16_224', 3, image_size=32)
     torch.save(teacher.model.state_dict(), tmp_path / 'vit.pth')
     with pytest.raises(ConfigError, match='fails on an image of 32 pixels .model.teacher.image_size.: .*224'):

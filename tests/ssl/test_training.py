@@ -17,19 +17,37 @@ from helpers.tools import run_tool
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError, Stopped
 from xcit_dense.ssl import dino
-from xcit_dense.ssl.dino_hooks import CollapseHook, DINOHook, progress
+from xcit_dense.ssl.dino_hooks import DINOHook, progress
+
+HEALTHY = dict(teacher_temperature=(0.04, 0.07), warmup=2)
+CASES = dict(plain={}, accumulation={'optim_wrapper.accumulative_counts': 2}, average=dict(custom_hooks=[
+    dict(type='DINOHook', momentum=(0.9, 1.), **HEALTHY), dict(type='CollapseHook'),
+    dict(type='AverageHook', momentum=0.1, update_buffers=True)]))
+#: Views without chance, so that an image has the same in every process, and batch norms with fixed statistics: on CPUs
+#: each process has its own, as there is no SyncBN.
+SAME = '''
+custom_imports = dict(imports=['xcit_dense', 'xcit_dense.for_mmpretrain', 'helpers.rank_dump'])
+randomness = dict(seed=1)
+model = dict(backbone=dict(drop_path_rate=0., norm_eval=True), head=dict(batch_norm=False))
+_flip = dict(type='RandomFlip', prob=1., direction='horizontal')
+train_dataloader = dict(dataset=dict(pipeline=[
+    dict(type='LoadImageFromFile'),
+    dict(type='MultiView', num_views=[1, 1, 1], transforms=[
+        [dict(type='Resize', scale=(32, 32))], [dict(type='Resize', scale=(32, 32)), _flip],
+        [dict(type='CenterCrop', crop_size=24), dict(type='Resize', scale=(16, 16))]]),
+    dict(type='PackInputs')]))
+optim_wrapper = dict(optimizer=dict(_delete_=True, type='SGD', lr=0.01, weight_decay=0.01))
+'''
 
 
 @pytest.fixture
 def config(class_folders, tmp_path):
-    """A function that returns the tiny config with changes."""
     return lambda workers=0, **changes: make_config(TINY_DINO_CONFIG, class_folders / 'train', tmp_path, workers,
                                                     **changes)
 
 
 class Watch(Hook):
     """Note after each iteration which parts of the model have changed."""
-
     def before_train(self, runner):
         self.parts, self.last = [], self._now(runner)
 
@@ -79,15 +97,8 @@ def test_a_momentum_out_of_range_is_refused(class_folders):
 
 def test_schedules_count_epochs_or_iterations_as_the_training_does():
     epochs = EpochBasedTrainLoop.__new__(EpochBasedTrainLoop)
-    hook, alarm = DINOHook(), CollapseHook()  # by default as in the paper
-    assert (hook.momentum, hook.teacher_temperature, hook.warmup, hook.freeze_last_layer) == (
-        (0.996, 1.), (0.04, 0.07), 30, 1)
-    assert (alarm.patience, alarm.tolerance, alarm.begin) == (50, 0.02, 10)
     assert [progress(SimpleNamespace(train_loop=loop, epoch=2, iter=9)) for loop in (epochs, None)] == [2, 9]
     assert [dino.linear(1., 5., step, 3) for step in range(5)] == [1, 3, 5, 5, 5] and dino.linear(1., 5., 0, 1) == 1
-
-
-HEALTHY = dict(teacher_temperature=(0.04, 0.07), warmup=2)
 
 
 @pytest.mark.parametrize('hook, centre_momentum, wanted', (
@@ -122,11 +133,6 @@ def test_an_alarm_is_repeated_only_after_the_bound_was_left(config, capfd):
     assert lines == [('3', 'upper'), ('9', 'upper'), ('12', 'lower')]
 
 
-CASES = dict(plain={}, accumulation={'optim_wrapper.accumulative_counts': 2}, average=dict(custom_hooks=[
-    dict(type='DINOHook', momentum=(0.9, 1.), **HEALTHY), dict(type='CollapseHook'),
-    dict(type='AverageHook', momentum=0.1, update_buffers=True)]))
-
-
 @pytest.mark.parametrize('name, stop, workers', (
     pytest.param('plain', 4, 2, marks=pytest.mark.slow), ('accumulation', 3, 0),
     pytest.param('average', 6, 0, marks=pytest.mark.slow)))
@@ -143,23 +149,6 @@ def test_stopped_and_resumed_is_the_same_to_the_last_bit(name, stop, workers, co
     assert weights['teacher.centre'].any() and {name.split('.')[0] for name in weights} == {'student', 'teacher'}
     for part in ('backbone.blocks.0.attn.qkv.weight', 'head.last_layer.weight_v'):
         assert not torch.equal(weights[f'student.{part}'], weights[f'teacher.{part}'])
-
-
-#: Views without chance, so that an image has the same in every process, and batch norms with fixed statistics: on CPUs
-#: each process has its own, as there is no SyncBN.
-SAME = '''
-custom_imports = dict(imports=['xcit_dense', 'xcit_dense.for_mmpretrain', 'helpers.rank_dump'])
-randomness = dict(seed=1)
-model = dict(backbone=dict(drop_path_rate=0., norm_eval=True), head=dict(batch_norm=False))
-_flip = dict(type='RandomFlip', prob=1., direction='horizontal')
-train_dataloader = dict(dataset=dict(pipeline=[
-    dict(type='LoadImageFromFile'),
-    dict(type='MultiView', num_views=[1, 1, 1], transforms=[
-        [dict(type='Resize', scale=(32, 32))], [dict(type='Resize', scale=(32, 32)), _flip],
-        [dict(type='CenterCrop', crop_size=24), dict(type='Resize', scale=(16, 16))]]),
-    dict(type='PackInputs')]))
-optim_wrapper = dict(optimizer=dict(_delete_=True, type='SGD', lr=0.01, weight_decay=0.01))
-'''
 
 
 def test_two_processes_learn_what_one_does_with_the_joined_batch(two_processes, class_folders, tmp_path):

@@ -2,7 +2,6 @@
 import re
 import shutil
 import signal
-import time
 
 import pytest
 import torch
@@ -16,6 +15,8 @@ from xcit_dense.train import build_runner
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 from xcit_dense.weights.files import damage, read_notes
 
+SUMMED = 'randomness = dict(seed=1)\noptim_wrapper = dict(accumulative_counts=2)\n'
+
 
 def write_config(path, *hooks, more='', base=TINY_SEG_CONFIG):
     hooks = ', '.join(f'dict(type={hook})' for hook in hooks)
@@ -23,11 +24,6 @@ def write_config(path, *hooks, more='', base=TINY_SEG_CONFIG):
     path.write_text(f"_base_ = '{base}'\ncustom_imports = dict(imports=[{imports}])\n"
                     f'custom_hooks = [{hooks}]\n{more}')
     return path
-
-
-def ends_of(folder, *names):
-    """Return the newest checkpoints of some runs."""
-    return [read_checkpoint(newest_checkpoint(folder / name)) for name in names]
 
 
 @pytest.fixture
@@ -62,16 +58,6 @@ def test_two_cpu_processes_train_one_model(launch, tmp_path):
     assert done.stdout.count('threads of gloo at the end: 0') == 2
 
 
-@pytest.mark.integration
-def test_a_killed_process_ends_the_run(launch, tmp_path):
-    config = write_config(tmp_path / 'config.py',
-                          "'SignalHook', rank=1, iteration=3, number='SIGKILL'", more='randomness = dict(seed=1)\n')
-    done = launch(config, check=False)
-    assert done.returncode and time.time() - (tmp_path / 'run/killed').stat().st_mtime < 60
-    assert re.search(r'exitcode\s*: -9', done.stdout) and 'SIGKILL' in done.stdout
-    assert newest_checkpoint(tmp_path / 'run').name == 'iter_2.pth'
-
-
 def test_two_processes_learn_what_one_does_with_the_joined_batch(train, demo_data, tmp_path):
     config = write_config(tmp_path / 'config.py', "'RankDumpHook'", "'EvalNormsHook'", more=(
         'randomness = dict(seed=1)\n'
@@ -104,7 +90,7 @@ def test_a_signal_to_one_process_stops_all_and_the_run_goes_on_exactly(train, tm
         assert done.returncode == 128 + signal.SIGTERM and 'after iteration 3. Saved' in done.stdout
     assert newest_checkpoint(tmp_path / 'run').name == 'iter_3.pth'
     train(plain, tmp_path / 'run', '--resume', '--auto-scale-lr')
-    got, wanted = ends_of(tmp_path, 'run', 'whole')
+    got, wanted = (read_checkpoint(newest_checkpoint(tmp_path / name)) for name in ('run', 'whole'))
     assert_same_run(got, wanted)
     assert len(got['training']['loops']) == 2 and got['ema_state_dict']['steps'] == 4
     assert all(group['initial_lr'] == pytest.approx(0.002 * 8 / 16) for group in got['optimizer']['param_groups'])
@@ -140,9 +126,6 @@ def test_each_image_counts_once(two_processes, trained_segmentor, demo_data, tmp
     assert found[0] == found[1]
 
 
-SUMMED = 'randomness = dict(seed=1)\noptim_wrapper = dict(accumulative_counts=2)\n'
-
-
 def checkpoints(folder):
     """Return the names of the checkpoints to resume, which must all be complete, and of half-written files there."""
     files = sorted(folder.glob('*.pth'))
@@ -161,13 +144,13 @@ def test_killed_while_saving_while_starting_and_in_a_validation(two_processes, l
             ('validation', f"{kill}iteration=5, where='after_val_iter'", ['--resume'],
              (['iter_2.pth', 'iter_4.pth'], 0))):
         done = launch(write_config(tmp_path / f'{name}.py', hook, more=SUMMED), *resume, check=False)
-        assert done.returncode and 'SIGKILL' in done.stdout, done.stdout[-3000:]
+        assert done.returncode and re.search(r'exitcode\s*: -9', done.stdout), done.stdout[-3000:]
         assert checkpoints(folder) == wanted, name
     plain, alone = write_config(tmp_path / 'plain.py', more=SUMMED), shutil.copytree(folder, tmp_path / 'alone')
     two_processes.run_tool('train.py', plain, *options, tmp_path / 'whole')
     done, _ = two_processes.run_tool('train.py', plain, *options, folder, '--resume')
     assert 'Iter(val)' in done.stdout  # the validation that was cut off
-    assert_same_run(*ends_of(tmp_path, 'run', 'whole'))
+    assert_same_run(*(read_checkpoint(newest_checkpoint(tmp_path / name)) for name in ('run', 'whole')))
     assert 'Iter(val)' in run_tool('train.py', plain, *options, alone, '--resume').stdout
     assert checkpoints(folder) == checkpoints(alone) == (['iter_2.pth', 'iter_4.pth'], 0)
 

@@ -1,4 +1,4 @@
-"""The loaders: the same batches for any number of workers; unreadable images and dead workers are named."""
+"""The loaders: what a pass over any data has, where a run goes on; unreadable images and dead workers are named."""
 import ctypes
 import multiprocessing
 import os
@@ -11,43 +11,25 @@ from types import SimpleNamespace
 import pytest
 import torch
 from mmengine.dataset import BaseDataset
-from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
+from mmengine.registry import DATASETS
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler, Subset
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
-from helpers.runs import At, make_config, train
+from helpers.runs import CASES, NO_VALIDATION, At, make_config, stop_after, train
 from xcit_dense._utils.processes import end_workers
-from xcit_dense.errors import DataError
+from xcit_dense.errors import ConfigError, DataError
 from xcit_dense.train import build_runner, loaders
-from xcit_dense.train.loaders import ResumableLoader, bind_workers, explained
+from xcit_dense.train.loaders import ResumableLoader, bind_workers
 
 
-@pytest.fixture
-def loader_of(demo_data, tmp_path):
-    """A function that returns the loader of a training with some workers."""
-
-    def build(workers=0):
-        cfg = make_config(TINY_CONFIG, demo_data, tmp_path, workers)
-        return build_runner(cfg).build_train_loop(cfg.train_cfg).dataloader
-
-    return build
-
-
-def test_batches_do_not_depend_on_the_number_of_workers(loader_of):
-    seen = []
-    for workers in (0, 2, 3):
-        loader = iter(loader_of(workers))
-        seen.append([image for _ in range(3) for image in next(loader)['inputs']])
-    for other in seen[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(other, seen[0], strict=True))
-    assert not torch.equal(seen[0][0], seen[0][2])
-
-
-def test_passes_differ_in_order_and_augmentation(loader_of):
-    loader = loader_of()
+def test_passes_differ_in_order_and_augmentation(demo_data, tmp_path):
+    cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
+    loader = build_runner(cfg).build_train_loop(cfg.train_cfg).dataloader
     passes = [[(s.img_path, s.flip) for batch in loader for s in batch['data_samples']] for _ in range(4)]
     assert len({tuple(name for name, _ in p) for p in passes}) == 4
     assert len({tuple(flip for _, flip in p) for p in passes}) == 4
     assert len({frozenset(name for name, _ in p) for p in passes}) == 1
+    assert len([*loader.dataset]) == len(loader.dataset)  # loops over it end
     loader.dataset.pipeline = lambda data: 'switched'  # hooks reach the data set through the loader
     assert loader.dataset.inner.pipeline(None) == loader.dataset.pipeline(None) == 'switched'
 
@@ -87,14 +69,6 @@ def test_a_dead_worker_is_told_of(loader, delay, demo_data, tmp_path, monkeypatc
         train(cfg, At(1, lambda _: time.sleep(1)))
 
 
-def test_a_loader_of_a_built_data_set(demo_data, tmp_path):
-    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
-    runner = build_runner(cfg)
-    dataset = runner.val_dataloader.dataset.inner
-    loader = runner.build_dataloader({**cfg.val_dataloader, 'dataset': dataset})
-    assert len(list(loader.dataset)) == len(dataset) == 3
-
-
 class Numbers(Dataset):
     reads = ()
 
@@ -121,20 +95,11 @@ def test_a_loader_keeps_what_the_config_asks_for():
     assert len(ResumableLoader(DataLoader(Numbers(), batch_size=9), 3)) == 1
 
 
-def test_positions_count_batches_and_passes():
-    loader = ResumableLoader(DataLoader(Numbers(), batch_size=2, collate_fn=list), 3)
-    states, random = [loader.state_dict()], torch.get_rng_state()
-    for _ in range(2):
-        for batch in loader:
-            states.append(loader.state_dict())
-            assert batch == [2 * loader.batches - 2, *([2 * loader.batches - 1] if loader.batches < 4 else [])]
-    wanted = [(0, 0), *((0, i) for i in (1, 2, 3, 4)), *((1, i) for i in (1, 2, 3, 4))]
-    assert [(state['passes'], state['batches']) for state in states] == wanted
-    assert loader.state_dict() == dict(passes=2, batches=0, images=2)
+def test_a_position_is_gone_on_from_without_what_was_trained():
+    loader, random = ResumableLoader(DataLoader(Numbers(), batch_size=2, collate_fn=list), 3), torch.get_rng_state()
     loader.load_state_dict(dict(passes=5, batches=2, images=2))
-    loader.dataset.inner.reads = ()
     assert list(loader) == [[4, 5], [6]] and (loader.passes, loader.batches) == (6, 0)
-    assert loader.dataset.inner.reads == (4, 5, 6)  # and nothing of what was trained
+    assert loader.dataset.inner.reads == (4, 5, 6) and loader.state_dict() == dict(passes=6, batches=0, images=2)
     assert torch.equal(torch.get_rng_state(), random)  # of the training
 
 
@@ -162,7 +127,6 @@ def start_workers(monkeypatch):
         for _ in range(2):  # the second time changes nothing
             bind_workers(loader)
         return iter(loader)
-
     return start
 
 
@@ -188,6 +152,72 @@ def test_workers_that_are_stuck_are_killed(start_workers, tmp_path):
     assert [worker.exitcode for worker in batches._workers] == [-signal.SIGKILL] * 2
 
 
-def test_errors_that_are_not_of_workers_are_left():
-    with pytest.raises(RuntimeError, match='^something else$'), explained('val_dataloader'):
-        raise RuntimeError('something else')
+class Drawn(Dataset):
+    def __len__(self):
+        return 7
+
+    def __getitem__(self, index):
+        if index == 6:
+            raise ValueError('broken')
+        return index, float(torch.rand(()))
+
+
+class Batched(Drawn):
+    """Can be read by several at a time."""
+    def __getitems__(self, indices):
+        return [Drawn.__getitem__(self, index) for index in indices]
+
+
+def drawn_by(dataset, size=2, count=6):
+    batches = BatchSampler(SequentialSampler(range(count)), size, False)
+    loader = DataLoader(dataset, batch_sampler=batches, collate_fn=list)
+    return [sample for batch in ResumableLoader(loader, 3) for sample in batch]
+
+
+@pytest.mark.parametrize('several', (Batched(), Subset(Drawn(), range(7)), Subset(Batched(), range(7))))
+def test_samples_that_are_read_by_several_are_the_same(several):
+    """Each with random numbers of its own, for any size of batches; an error names the sample."""
+    wanted = drawn_by(Drawn())
+    assert len({number for _, number in wanted}) == 6
+    assert drawn_by(several) == drawn_by(several, size=3) == wanted
+    with pytest.raises(DataError, match='sample 6.*broken'):
+        drawn_by(several, count=7)
+
+
+@DATASETS.register_module()
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(())
+
+
+def test_a_stream_is_refused(demo_data, tmp_path):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **NO_VALIDATION)
+    cfg.train_dataloader.dataset = dict(type='Stream')
+    with pytest.raises(ConfigError, match='a stream such as Stream'):
+        train(cfg)
+
+
+def test_a_loop_of_another_kind_trains_saves_and_goes_on(demo_data, tmp_path, capfd):
+    """Mmengine's, which has no state."""
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
+    cfg.train_cfg.update(type='IterBasedTrainLoop', max_iters=2)
+    assert train(cfg)['meta']['iter'] == 2
+    assert '2 iterations, 0.667 times the data' in ''.join(capfd.readouterr())
+    cfg.train_cfg.max_iters = 3
+    cfg.default_hooks.checkpoint.interval = 1
+    assert train(cfg, resume=True)['meta']['iter'] == 3
+
+
+@pytest.mark.parametrize('name, stop, count', (('epochs', 2, 2), ('iterations', 3, 4)))
+def test_another_number_of_images_is_said_and_trained_on(name, stop, count, demo_data, tmp_path, capfd):
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{
+        **CASES[name][2], **NO_VALIDATION, 'optim_wrapper.accumulative_counts': 1})
+    stop_after(stop, cfg)
+    cfg.train_dataloader.dataset.indices = count
+    got = train(cfg, resume=True)
+    told = ''.join(capfd.readouterr())
+    assert f'on 6 images, now there are {count}' in told and 'nothing is left' not in told
+    assert got['training']['samples'] == count
+    assert (got['meta']['epoch'] if name == 'epochs' else got['meta']['iter']) in (2, 4)
+    train(cfg, resume=True)
+    assert 'nothing is left to train' in ''.join(capfd.readouterr())

@@ -23,7 +23,6 @@ from xcit_dense.weights import read_checkpoint
 @pytest.fixture
 def costs(monkeypatch):
     """A function that sets what the measuring finds, which draws random numbers; it gives the limits of all calls."""
-
     def put(*values):
         calls = []
 
@@ -34,14 +33,12 @@ def costs(monkeypatch):
 
         monkeypatch.setattr(minutes, '_costs', measure)
         return calls
-
     return put
 
 
 @pytest.mark.parametrize('seconds, unit, each, most, interval, wanted', (
-    (100, 10, 0, 10, 1, (10, 1)), (100, 10, 1, 10, 5, (9, 5)), (109, 1, 1, 10, 1, (99, 10)),
-    (100, 1, 20, 10, 1, (80, 80)), (200, 1, 10, 7, 1, (180, 90)), (20, 30, 1, 10, 1, (0, 1)),
-    (-5, 1, 1, 10, 1, (0, 1))))
+    (100, 10, 0, 10, 1, (10, 1)), (100, 10, 1, 10, 5, (9, 5)), (109, 1, 1, 10, 1, (99, 10)), (-5, 1, 1, 10, 1, (0, 1)),
+    (100, 1, 20, 10, 1, (80, 80)), (200, 1, 10, 7, 1, (180, 90)), (20, 30, 1, 10, 1, (0, 1))))
 def test_the_longest_run_that_fits(seconds, unit, each, most, interval, wanted):
     length, spacing = minutes.longest(seconds, unit, each, most, interval)
     assert (length, spacing) == wanted and (not length or length * unit + -(-length // spacing) * each <= seconds)
@@ -121,10 +118,8 @@ def test_a_run_ends_within_its_last_epoch(seconds, iterations, epochs, end, cost
     (14.5, 0., 1., 'auto', 100, (38, 19)), (0.5, 0., 0., None, 400, (56, 28)), (0.5, 0., 0., None, 2000, (56, 56))))
 def test_every_part_of_a_run_takes_its_time(start, validation, save, best, interval, wanted, costs, demo_data,
                                             tmp_path):
-    """Of 60 seconds, 3 are gone; an iteration takes one. A best checkpoint is saved besides the last.
-
-    There are as many validations as in the config, if there is time for them. Measuring leaves the random numbers.
-    """
+    """Of 60 seconds, 3 are gone; an iteration takes one. A best checkpoint is saved besides the last. There are as many
+    validations as in the config, if there is time for them. Measuring leaves the random numbers."""
     calls, state = costs(start, 1., validation, save, 1), random_state()
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
     cfg.train_cfg.update(max_iters=1000, val_interval=interval)
@@ -138,14 +133,11 @@ def test_every_part_of_a_run_takes_its_time(start, validation, save, best, inter
 
 @pytest.mark.parametrize('limit, iterations, validation', ((0.9, (4, 4, 8), 9.), (7., (4, 4, 8, 16, 16, 32), 12.)))
 def test_costs_are_measured_where_they_arise(limit, iterations, validation, demo_data, tmp_path, monkeypatch):
-    """The first iterations belong to the start; where a validation takes long, two batches stand for all.
-
-    The clock stands still but for what the hook takes.
-    """
+    """The first iterations belong to the start; where a validation takes long, two batches stand for all. The clock
+    stands still but for what the hook takes."""
     now, taken = [100.], []
 
     class Slow(Hook):
-
         def before_run(self, runner, checkpoint=None):
             now[0] += 3
 

@@ -17,7 +17,7 @@ from mmengine.hooks import Hook
 
 from helpers import runs
 from helpers.models import assert_equal
-from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.paths import ROOT, TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import NO_VALIDATION, At, Metrics, assert_same_run, die, make_config, stop_after, terminate, train
 from helpers.tools import as_in_a_process_of_its_own, environment
 from xcit_dense.config.options import add_hook, set_best, set_val_loss
@@ -48,7 +48,6 @@ def test_stopped_and_resumed_is_the_same_to_the_last_bit(name, workers, stop, ca
     validated, skips = [], name == 'iterations_skipping'
 
     class Note(Hook):
-
         def before_val(self, runner):
             validated.append(runner.iter)
 
@@ -68,12 +67,29 @@ def test_stopped_and_resumed_is_the_same_to_the_last_bit(name, workers, stop, ca
     assert validated == ([3, 5] if name == 'epochs' else [2, 4, 6][:3 if skips else 2])
 
 
+@pytest.fixture(scope='module')
+def classifier(class_folders, tmp_path_factory):
+    """The end of a classifier's run that nothing stopped."""
+    pytest.importorskip('mmpretrain')
+    return train(make_config(TINY_CLS_CONFIG, class_folders, tmp_path_factory.mktemp('whole')))
+
+
+@pytest.mark.filterwarnings('ignore')
+@pytest.mark.parametrize(('stop', 'workers'), ((2, 2), (3, 0)))
+def test_classifiers_too(stop, workers, classifier, class_folders, tmp_path):
+    """RandAugment, erasing, mixing, repeated augmentation and the average, with workers too, and nano's class token."""
+    assert classifier['meta']['iter'] == 6 and classifier['ema_state_dict']['steps'] == 6
+    cfg = make_config(TINY_CLS_CONFIG, class_folders, tmp_path, workers)
+    stop_after(stop, cfg)
+    cfg.randomness = dict(seed=None)  # it is the checkpoint's
+    assert_same_run(train(cfg, resume=True), classifier)
+
+
 def test_stopped_during_a_validation_and_after_it(case):
     cfg, wanted = case('iterations_loaded')
     calls = []
 
     class StopInValidation(Hook):
-
         def after_val_iter(self, runner, *_, **__):
             calls.append(runner.iter)
             if len(calls) == 2:
@@ -235,10 +251,8 @@ def test_resume_never_starts_from_scratch(trained_segmentor, demo_data, tmp_path
 
 
 def test_patience_and_the_best_score_are_those_of_before_the_stop(demo_data, tmp_path):
-    """The best is the second; two validations later nothing was better, and that ends the run.
-
-    It neither takes a worse checkpoint for the best nor forgets where the best lies.
-    """
+    """The best is the second; two validations later nothing was better, and that ends the run. It neither takes a worse
+    checkpoint for the best nor forgets where the best lies."""
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path, **{
         'train_cfg.max_iters': 6, 'train_cfg.val_interval': 1, 'custom_hooks': [dict(type='EMAHook')]})
     set_best(cfg, patience=2)
@@ -283,19 +297,16 @@ def test_killed_at_random_points_and_resumed(demo_data, tmp_path, tmp_path_facto
 
 
 def test_settings_that_were_left_out_are_named_by_their_options():
-    def config(size, *steps):
-        return Config(dict(model=dict(data_preprocessor=dict(size=size)),
-                           train_dataloader=dict(dataset=dict(pipeline=[*steps]))))
-
-    before = config((64, 64), dict(type='RandomFlip', prob=0.5)).pretty_text
-    assert changed_settings(config((32, 32)), before, None).endswith(
-        '\n if the previous run had --augment, --image-size, give it again')
     def changed(key, before=1, after=2):
         old, new = Config(), Config()
         old.merge_from_dict({key: before})
         new.merge_from_dict({key: after})
         return changed_settings(new, old.pretty_text, 'x.pth')
 
+    for key, before, after, option in (
+            ('train_dataloader.dataset.pipeline', [dict(type='RandomFlip', prob=0.5)], [], '--augment'),
+            ('model.data_preprocessor.size', (64, 64), (32, 32), '--image-size')):
+        assert changed(key, before, after).endswith(f'\n if the previous run had {option}, give it again')
     with pytest.raises(ConfigError, match=r'optimizer.lr: 0.5 -> 0.1\nRestore .*\(if the previous run had --lr, give'):
         changed('optim_wrapper.optimizer.lr', 0.5, 0.1)
     for key in ('optim_wrapper.paramwise_cfg.a', 'param_scheduler.a', 'auto_scale_lr.a'):

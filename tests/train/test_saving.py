@@ -15,7 +15,7 @@ from helpers.runs import At, Metrics, assert_same_run, die, make_config, short_c
 from xcit_dense.errors import CheckpointError, ConfigError
 from xcit_dense.train import build_runner, saving
 from xcit_dense.train.saving import DenseCheckpointHook
-from xcit_dense.train.work_dirs import claim_work_dir, named_errors
+from xcit_dense.train.work_dirs import claim_work_dir
 from xcit_dense.weights import newest_checkpoint, read_checkpoint
 from xcit_dense.weights.files import Notes, checkpoints_in, damage, read_notes, write_notes
 
@@ -25,7 +25,6 @@ def names_in(folder, pattern='*.pth'):
 
 
 def break_at(iteration, disk, *calls):
-    """Let calls fail from an iteration on."""
     return At(iteration, lambda _: disk.failing.update(dict.fromkeys(calls, OSError(errno.EIO, 'broken'))))
 
 
@@ -114,14 +113,12 @@ def test_a_hook_of_a_users_own_saves_where_the_run_stands(demo_data, tmp_path):
 
 
 def test_note_then_checkpoint_then_pointer_then_the_old_one_goes(demo_data, tmp_path, monkeypatch):
-    def steps_of(name):  # a file is flushed whole, then takes its name, then the name is flushed
-        return [('fsync', f'{name}.*.part'), ('replace', f'{name}.*.part'), ('fsync', '.')]
-
     disk, wanted = Disk(tmp_path, monkeypatch), []
     train(short_config(demo_data, tmp_path, 3, max_keep_ckpts=1))
     for i in (1, 2, 3):
         # noted before it is there: what a killed run leaves is known to be its own
-        wanted += steps_of('.checkpoints') + steps_of(f'iter_{i}.pth') + steps_of('last_checkpoint')
+        for name in ('.checkpoints', f'iter_{i}.pth', 'last_checkpoint'):  # flushed, takes its name, which is flushed
+            wanted += [('fsync', f'{name}.*.part'), ('replace', f'{name}.*.part'), ('fsync', '.')]
         wanted += [('unlink', f'iter_{i - 1}.pth')] if i > 1 else []
     calls = [call for call in disk.calls if re.match(r'iter|last_checkpoint|\.checkpoints|\.$', call[1])]
     assert [call[:2] for call in dropwhile(lambda call: call[1] == '.', calls)] == wanted  # before it, of the config
@@ -187,12 +184,10 @@ def test_the_best_score_is_not_that_of_a_file_that_could_not_be_written(demo_dat
     """Neither the first one, without which there is none, nor a later one."""
     disk, found = Disk(tmp_path, monkeypatch), []
     calls = [('replace', f'best_mIoU_iter_{number}.pth.*.part') for number in (1, 3)]
-
-    def look(runner):
-        found.append(runner.message_hub.runtime_info.get('best_score'))
-
+    looks = [At(number, lambda runner: found.append(runner.message_hub.runtime_info.get('best_score')),
+                where='before_train_iter') for number in (2, 4, 5)]
     train(best_config(demo_data, tmp_path, 5, on_write_error='continue'), Metrics(5., 1., 4., 2., 1.),
-          break_at(1, disk, *calls), *(At(number, look, where='before_train_iter') for number in (2, 4, 5)))
+          break_at(1, disk, *calls), *looks)
     assert found == [None, 1., 2.] and names_in(tmp_path, 'best_*') == ['best_mIoU_iter_4.pth']
 
 
@@ -213,19 +208,10 @@ def test_where_nothing_was_learned_the_last_is_the_best(demo_data, tmp_path, cap
     assert names_in(tmp_path, 'best_*') == ['best_mIoU_iter_3.pth']
     assert 'best     mIoU 0 at iteration 3: best_mIoU_iter_3.pth' in capsys.readouterr().out
     assert DenseCheckpointHook(save_best='mIoU', rule='less').is_better_than['mIoU'](0., 0.) is False
-
-
-def test_where_nothing_was_found_the_best_stays():
-    """Mmdet then returns no metric for COCO."""
+    # where nothing was found it stays: mmdet then returns no metric for COCO
     DenseCheckpointHook(save_best='coco/bbox_mAP').save_best_of(None, {'val/loss': 1.})
     with pytest.raises(ConfigError, match='save_best: there is no metric coco/bbox_map. Metrics: coco/bbox_mAP'):
         DenseCheckpointHook(save_best='coco/bbox_map', rule='greater').save_best_of(None, {'coco/bbox_mAP': 1.})
-
-
-def test_errors_that_are_not_of_writing_stay(tmp_path):
-    with pytest.raises(RuntimeError, match='a mistake') as found, named_errors(tmp_path / 'a.pth'):
-        raise RuntimeError('a mistake')
-    assert not isinstance(found.value, CheckpointError)
 
 
 @pytest.mark.parametrize('cut_off', (None, 'last_checkpoint', 'ep2.pt', 'ep3.pt', '.checkpoints'))

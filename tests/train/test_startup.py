@@ -26,7 +26,6 @@ from xcit_dense.train.startup import StartupHook, describe_run
 @pytest.fixture
 def started(demo_data, tmp_path):
     """A function that begins a training; returns its runner, the lines of its block by their names, and its log."""
-
     def start(path=TINY_SEG_CONFIG, work_dir=tmp_path / 'run', hook=None, **options):
         cfg = load_config(path, data_root=str(demo_data),
                           cfg_options={key.replace('__', '.'): value for key, value in options.items()})
@@ -42,7 +41,6 @@ def started(demo_data, tmp_path):
             runner.train()
         log, = Path(runner.log_dir).glob('*.log')
         return runner, lines_of(runner), log.read_text()
-
     return start
 
 
@@ -67,10 +65,8 @@ def test_detector(started, demo_data):
 
 
 def test_parameters_batch_and_learning_rate(started):
-    """Some parameters are frozen, some have no decay, some other rates; batches are accumulated, rates scaled.
-
-    In a run without validation and checkpoints.
-    """
+    """Some parameters are frozen, some have no decay, some other rates; batches are accumulated, rates scaled. In a run
+    without validation and checkpoints."""
     runner, block, _ = started(
         val_evaluator=None, val_dataloader=None, val_cfg=None, default_hooks__checkpoint__interval=-1,
         model__backbone__frozen_stages=2, optim_wrapper__accumulative_counts=3, auto_scale_lr__enable=True,
@@ -136,8 +132,6 @@ def test_images_and_objects_that_are_used_are_counted_after_filtering(started, d
 
 
 class Crowds(Dataset):
-    """Objects that are all ignored."""
-
     def __len__(self):
         return 3
 

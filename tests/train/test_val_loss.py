@@ -32,6 +32,7 @@ pytestmark = pytest.mark.filterwarnings('ignore')
 TAKE_ALL = {f'model.train_cfg.{part}.sampler': dict(type='RandomSampler', num=10**6, pos_fraction=1.0, neg_pos_ub=-1,
                                                     add_gt_as_proposals=part == 'rcnn') for part in ('rpn', 'rcnn')}
 EMA = dict(custom_hooks=[dict(type='EMAHook', momentum=0.5)])
+COUNTING = {'model.decode_head.type': 'CountingHead'}
 
 
 def validated(config, data, work_dir, *hooks, **changes):
@@ -50,7 +51,6 @@ def lines_of(work_dir):
 
 class Measured(Hook):
     """The losses of each image by a function of the validated model and the image, which another pipeline makes."""
-
     priority = 'LOWEST'  # an average takes the place of the weights
 
     def __init__(self, function, **pipeline):
@@ -99,10 +99,8 @@ def test_losses_of_a_detector_are_those_of_the_training_pipeline(root, tmp_path)
 
 @pytest.mark.parametrize('padding', ({}, {'model.data_preprocessor.test_cfg': dict(size_divisor=128)}))
 def test_losses_of_a_segmentor_are_those_of_its_maps(padding, root, tmp_path):
-    """And of the averaged weights that are evaluated.
-
-    The map is resized with the image and padded like it; labels are lowered by one, and some pixels are ignored.
-    """
+    """And of the averaged weights that are evaluated. The map is resized with the image and padded like it; labels are
+    lowered by one, and some pixels are ignored."""
     for path in sorted((root / 'annotations/validation').iterdir()):
         labels = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
         labels[:20] = 255
@@ -151,7 +149,6 @@ def test_losses_of_a_classifier_are_means_over_images(class_folders, tmp_path):
 @MODELS.register_module()
 class CountingHead(FPNHead):
     """A head whose loss draws random numbers, and keeps a statistic, also in validation."""
-
     def __init__(self, **options):
         super().__init__(**options)
         self.register_buffer('seen', torch.zeros(()))
@@ -169,9 +166,6 @@ class CountingHead(FPNHead):
         if not self.training and name in self.poison:
             noise = float('nan')
         return losses | dict(loss_noise=self.seen * noise)
-
-
-COUNTING = {'model.decode_head.type': 'CountingHead'}
 
 
 def counted_config(data, work_dir):
@@ -237,7 +231,6 @@ def test_the_training_goes_on_after_a_loss_that_is_not_finite(demo_data, tmp_pat
     (['000000000002.jpg'], '1 batch without .* images/validation/000000000002.jpg: ZeroDivisionError: no pixels'),
     (None, '3 batches without .* EncoderDecoder returns no losses in eval mode')))
 def test_images_without_a_loss_are_left_out_with_a_warning(fails, told, demo_data, tmp_path, capfd):
-    """Where all are left out, there is no loss."""
     lines, checkpoint = spoiled(demo_data, tmp_path, fails=fails)
     assert checkpoint['meta']['iter'] == 4 and len(lines) == 2
     assert all(np.isnan(line['val/loss']) == (fails is None) for line in lines)

@@ -1,5 +1,9 @@
-"""Who owns a work dir: no run deletes or replaces files of another run, whatever their names."""
+"""Who owns a work dir: no run deletes or replaces files of another run, whatever their names, or runs beside it."""
+import errno
+import fcntl
 import logging
+import multiprocessing
+import os
 import re
 import shutil
 from itertools import product
@@ -14,8 +18,8 @@ from mmengine.logging import MessageHub
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.runs import At, Metrics, die, make_config, short_config, train
 from xcit_dense.errors import CheckpointError, ConfigError
-from xcit_dense.train import DenseCheckpointHook, build_runner
-from xcit_dense.train.work_dirs import check_work_dir, claim_work_dir
+from xcit_dense.train import DenseCheckpointHook, build_runner, work_dirs
+from xcit_dense.train.work_dirs import check_work_dir, claim_work_dir, lock_work_dir
 from xcit_dense.weights import fetch, newest_checkpoint, read_checkpoint
 from xcit_dense.weights.files import Notes, checkpoints_in, read_notes, write_notes
 
@@ -219,15 +223,13 @@ def test_checkpoints_of_any_name_are_found_kept_and_replaced(demo_data, tmp_path
 def test_a_file_that_the_run_did_not_write_is_moved_and_not_replaced(template, placed, demo_data, tmp_path, capfd):
     """New since the run began or since it stopped; neither is it deleted later as one of the run's."""
     theirs = tmp_path / template.format(2)
-
-    def place(_=None):
-        theirs.write_text('of a user')
-
-    cfg = short_config(demo_data, tmp_path, 3, max_keep_ckpts=1, filename_tmpl=template)
+    cfg, hooks = short_config(demo_data, tmp_path, 3, max_keep_ckpts=1, filename_tmpl=template), []
     if placed == 'resumed':
         train(short_config(demo_data, tmp_path, 1, filename_tmpl=template))
-        place()
-    train(cfg, *[At(2, place, where='before_train_iter')] * (placed == 'within'), resume=placed == 'resumed')
+        theirs.write_text('of a user')
+    else:
+        hooks = [At(2, lambda _: theirs.write_text('of a user'), where='before_train_iter')]
+    train(cfg, *hooks, resume=placed == 'resumed')
     aside, = tmp_path.glob('before_*')
     assert (aside / theirs.name).read_text() == 'of a user' and not theirs.exists()
     assert checkpoints_in(tmp_path) == [tmp_path / template.format(3)]
@@ -260,3 +262,59 @@ def test_a_refused_start_leaves_no_folder_and_no_log(run, demo_data, tmp_path):
     with pytest.raises(ConfigError, match='optimizer.lr'):
         train(cfg, resume=True)
     assert not folder.parent.exists()
+
+
+def test_a_locked_folder(tmp_path):
+    folder = tmp_path / 'run'
+    folder.mkdir()
+    for name in ('iter_1.pth', 'iter_2.pth.0a1b2c3d.part', 'last_checkpoint.0a1b2c3d.part', 'parts', 'film.mp4.part'):
+        (folder / name).touch()
+    lock = lock_work_dir(folder)
+    assert sorted(p.name for p in folder.iterdir()) == ['.running', 'film.mp4.part', 'iter_1.pth', 'parts']
+    assert (folder / '.running').read_text() == str(os.getpid())
+    for refuse in (lock_work_dir, lock_work_dir, lambda path: check_work_dir(Config(dict(work_dir=str(path))), True)):
+        with pytest.raises(ConfigError, match=rf'another training \(process {os.getpid()}.*\) runs in .*--work-dir'):
+            refuse(folder)
+    lock.close()
+    lock_work_dir(folder).close()
+    assert (folder / '.running').read_text() == str(os.getpid())  # not that of the one before too
+    lock_work_dir(tmp_path / 'new/run').close()
+    (tmp_path / 'file').touch()
+    for refuse in (lock_work_dir, lambda path: check_work_dir(Config(dict(work_dir=str(path))))):
+        with pytest.raises(CheckpointError, match='cannot write .*file/run: Not a directory'):
+            refuse(tmp_path / 'file/run')
+
+
+def test_what_a_killed_measurement_left_goes_at_the_next_start(tmp_path):
+    for name in ('.measured_5bq8ev6y/.running', '.measured_5bq8ev6y/measured.pth', '.measured_my_notes/a.txt'):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / '.running').touch()
+    with open(tmp_path / '.running') as other:  # of a process that measures
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(ConfigError, match='another training'):
+            check_work_dir(Config(dict(work_dir=str(tmp_path))))
+        assert (tmp_path / '.measured_5bq8ev6y').exists()
+    check_work_dir(Config(dict(work_dir=str(tmp_path))))
+    assert {path.name for path in tmp_path.iterdir()} == {'.running', '.measured_my_notes'}
+
+
+def test_a_worker_that_outlives_its_run_locks_nobody_out(tmp_path):
+    context = multiprocessing.get_context('fork')
+    runs, ends = context.Event(), context.Event()
+    with lock_work_dir(tmp_path):
+        worker = context.Process(target=lambda: (runs.set(), ends.wait(60)))
+        worker.start()
+        assert runs.wait(20)
+    lock_work_dir(tmp_path).close()
+    ends.set()
+    worker.join()
+
+
+def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(fcntl, 'flock', lambda *_: (_ for _ in ()).throw(OSError(errno.ENOLCK, 'no locks')))
+    monkeypatch.setattr(work_dirs, 'print_log', lambda text, level, **_: said.append((text, level)))
+    with lock_work_dir(tmp_path):
+        (text, level), = said
+    assert str(tmp_path / '.running') in text and level == logging.WARNING

@@ -9,7 +9,6 @@ from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.recipes import LOADABLE, build
 from xcit_dense.config import check
 from xcit_dense.config.check import check_config, check_paramwise, check_schedule
-from xcit_dense.config.check.keys import changes
 from xcit_dense.config.check.top_level import check_top_level
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError
@@ -23,14 +22,12 @@ CONFIGS = dict(det=TINY_CONFIG, seg=TINY_SEG_CONFIG, retina=ROOT / 'configs/reti
 @pytest.fixture
 def findings(mistakes):
     """A function that plants values by dotted key (``__`` for a dot) in a config and returns the lines of the error."""
-
     def plant(kind, **options):
         if kind in ('cls', 'dino'):
             pytest.importorskip('mmpretrain')
         cfg = load_config(CONFIGS[kind])
         cfg.merge_from_dict({key.replace('__', '.'): value for key, value in options.items()})
         return mistakes(cfg)
-
     return plant
 
 
@@ -96,8 +93,7 @@ KEYS = dict(det="""
 OTHER_KEYS = {
     'model.bakbone.arch': ('x', 'model.bakbone', 'backbone'),
     'model.backbone.norm_cfg': (dict(type='BN', epss=1), 'model.backbone.norm_cfg.epss', 'eps'),
-    'train_dataloader.dataset.metainfo': (
-        dict(CLASSES=('a', )), 'train_dataloader.dataset.metainfo.CLASSES', None),
+    'train_dataloader.dataset.metainfo': (dict(CLASSES=('a', )), 'train_dataloader.dataset.metainfo.CLASSES', None),
     'param_scheduler.1.eta_minimum': (0., 'param_scheduler.1.eta_minimum', None),
     'randomness.generator': (1, 'randomness.generator', None),
     'default_hooks.visualization': (None, 'default_hooks.visualization', None)}
@@ -135,16 +131,14 @@ def test_types_that_are_not_there(findings):
         assert all(told[key].endswith(f'did you mean {nearest}?') for key, (_, nearest) in types.items())
 
 
-def test_hooks_and_loops(findings):
-    lines = findings('det', default_hooks__chekpoint=dict(type='CheckpointHook'),
-                     custom_hooks=[dict(type='FuseHook', a=1)],
-                     val_cfg=dict(_delete_=True, fp15=True), test_cfg=dict(_delete_=True, fp15=True),
-                     train_cfg__by_epoch=True)
+def test_hooks_and_loops_and_what_is_missing(findings, mistakes):
+    lines = findings('det', default_hooks__chekpoint=dict(type='CheckpointHook'), train_cfg__by_epoch=True,
+                     custom_hooks=[dict(type='FuseHook', a=1)], val_cfg=dict(_delete_=True, fp15=True),
+                     test_cfg=dict(_delete_=True, fp15=True))
     told = {line.partition(' = ')[0].partition(':')[0]: line for line in lines}
     for place, words in (
-            ('default_hooks.chekpoint', 'did you mean checkpoint?'),
-            ('custom_hooks.0.a', 'custom_hooks.0.a = 1: FuseHook'), ('val_cfg.fp15', 'ValLoop'),
-            ('test_cfg.fp15', 'TestLoop'),
+            ('default_hooks.chekpoint', 'did you mean checkpoint?'), ('val_cfg.fp15', 'ValLoop'),
+            ('custom_hooks.0.a', 'custom_hooks.0.a = 1: FuseHook'), ('test_cfg.fp15', 'TestLoop'),
             ('train_cfg.by_epoch', 'DenseEpochLoop does not accept it')):
         assert words in told.pop(place)
     assert not told
@@ -153,6 +147,8 @@ def test_hooks_and_loops(findings):
     line, = findings('dino', custom_hooks=[dict(type='CollapseHook')])  # which it does not need
     assert "nothing would move the teacher without dict(type='DINOHook')" in line
     check_config(load_config(CONFIGS['dino'], cfg_options=dict(custom_hooks=[dict(type='DINOHook')])))
+    line, = mistakes(Config(dict(default_scope='mmdet', train_cfg=dict(by_epoch=True, max_epochs=1))))
+    assert line.startswith('model, train_dataloader, optim_wrapper: missing;') and '_base_' in line
 
 
 #: What is planted, the words of its finding, and the place and value that it names if they are not those planted.
@@ -192,34 +188,18 @@ def test_shapes_that_do_not_fit(kind, options, words, start, findings):
         rest = rest.partition(word)[2]
 
 
-def test_a_config_without_a_base(mistakes):
-    line, = mistakes(Config(dict(default_scope='mmdet', train_cfg=dict(by_epoch=True, max_epochs=1))))
-    assert line.startswith('model, train_dataloader, optim_wrapper: missing;') and '_base_' in line
-
-
-def test_differences_of_values():
-    before = dict(a=[dict(type='A', x=1), (1, 2)], b=dict(type='B', y=1), c=[1])
-    after = dict(a=[dict(type='A', x=2), (1, 2)], b=dict(type='C', y=2), c=[1, 2], d=3)
-    rest = [('k.c', [1], [1, 2]), ('k.d', None, 3)]
-    assert changes(before, after, 'k') == [('k.a.0.x', 1, 2), ('k.b.type', 'B', 'C'), ('k.b.y', 1, 2), *rest]
-    assert changes(before, after, 'k', by_type=True) == [('k.a.0.x', 1, 2), ('k.b', before['b'], after['b']), *rest]
-
-
 @pytest.fixture
 def told(hints):
     """A function that returns the keys of a config that errors are about, and those of hints."""
-
-    def names(lines):
-        return [line.partition(': ')[0].rpartition('paramwise_cfg.')[2].partition(' = ')[0] for line in lines]
-
     def tell(rules, model, **options):
         hints.clear()
+        errors = []
         try:
             check_paramwise(Config(dict(optim_wrapper=dict(paramwise_cfg=rules), **options)), model)
         except ConfigError as error:
-            return names(str(error).splitlines()[1:]), names(hints)
-        return [], names(hints)
-
+            errors = str(error).splitlines()[1:]
+        return tuple([line.partition(': ')[0].rpartition('paramwise_cfg.')[2].partition(' = ')[0] for line in lines]
+                     for lines in (errors, hints))
     return tell
 
 
@@ -244,12 +224,3 @@ def test_a_key_with_a_slip_is_an_error_and_a_key_of_another_model_is_none(told):
         assert told(dict(custom_keys={key: dict(lr_mult=0.1)}), model) == ([], [])
     for key in ('absolute_pos_embed', 'query_embed', 'norm9', 'backbone.stages.0.blocks.3.norm', 'backbone.unet'):
         assert told(dict(custom_keys={key: dict(lr_mult=0.1)}), model) == ([], [f'custom_keys.{key}'])
-
-
-@pytest.mark.parametrize('name', ('maskrcnn_xcit_n12_p16_coco', 'upernet_xcit_n12_p8_ade20k',
-                                  'retinanet_xcit_s12_p16_coco'))
-def test_the_recipes_with_frozen_stages(name, hints):
-    for frozen in (-1, 12):
-        cfg = load_config(name, pretrained=False, cfg_options={'model.backbone.frozen_stages': frozen})
-        check_paramwise(cfg, build(cfg, 'meta'))
-        assert not hints, frozen

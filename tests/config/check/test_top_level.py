@@ -11,6 +11,13 @@ from xcit_dense.config.check.top_level import check_top_level, find_new_keys, na
 from xcit_dense.config.loading import load_config, read_config
 from xcit_dense.errors import ConfigError
 
+VERSION_2 = (
+    ('checkpoint_config', 'default_hooks.checkpoint'), ('cudnn_benchmark', 'env_cfg'), ('data', 'train_dataloader'),
+    ('dist_params', 'env_cfg.dist_cfg'), ('evaluation', 'val_evaluator'), ('fp16', 'AmpOptimWrapper'),
+    ('log_config', 'default_hooks.logger'), ('lr_config', 'param_scheduler'), ('optimizer', 'optim_wrapper.optimizer'),
+    ('optimizer_config', 'optim_wrapper.clip_grad'), ('resume_from', 'resume = True'), ('runner', 'train_cfg'),
+    ('seed', 'randomness.seed'), ('total_epochs', 'train_cfg.max_epochs'), ('workflow', 'val_cfg'))
+
 
 def names_of(lines):
     return [line.partition(' = ')[0] for line in lines]
@@ -21,14 +28,6 @@ def test_misspelt_top_level_keys(own, mistakes):
     assert line == "defualt_hooks = {'a': 1}: nothing reads it; did you mean default_hooks?"
     # a number makes another name
     assert names_of(mistakes(load_config(own('modle = dict(a=1)\nmodel2 = 3')))) == ['modle']
-
-
-VERSION_2 = (
-    ('checkpoint_config', 'default_hooks.checkpoint'), ('cudnn_benchmark', 'env_cfg'), ('data', 'train_dataloader'),
-    ('dist_params', 'env_cfg.dist_cfg'), ('evaluation', 'val_evaluator'), ('fp16', 'AmpOptimWrapper'),
-    ('log_config', 'default_hooks.logger'), ('lr_config', 'param_scheduler'), ('optimizer', 'optim_wrapper.optimizer'),
-    ('optimizer_config', 'optim_wrapper.clip_grad'), ('resume_from', 'resume = True'), ('runner', 'train_cfg'),
-    ('seed', 'randomness.seed'), ('total_epochs', 'train_cfg.max_epochs'), ('workflow', 'val_cfg'))
 
 
 def test_keys_of_version_2_name_their_place(own, hints):
@@ -90,8 +89,7 @@ def test_options_for_variables_name_what_is_meant():
     for option, value, *words in (
             ('max_iters', 5, 'param_scheduler.1.end'), ('scale', (8, 8), 'pipeline.2.scale', '--image-size'),
             ('lr', 0.1, '--lr'), ('batch_size', 4, '--batch-size'), ('max_epochs', 4, '--epochs'),
-            ('data_root', 'a', '--data-root'),
-            ('unheard', 1, 'no framework reads it')):
+            ('data_root', 'a', '--data-root'), ('unheard', 1, 'no framework reads it')):
         line = find_new_keys(read_config(SMALL_SEG_CONFIG), {option: value})[option]
         assert all(word in line for word in words), line
     assert named(['a', 'b', 'c', 'd.lr']) == 'a, b, c, d.lr' and ' and 1 more' in named('abcde')
@@ -143,6 +141,8 @@ def test_findings_can_be_warnings(monkeypatch):
                'train_dataloader.batch_size': 0}
     with pytest.raises(ConfigError, match='4 mistakes'):
         load_config(TINY_CONFIG, cfg_options=options, check=True)
+    with pytest.raises(ConfigError, match='3 mistakes'):  # by the tools that do not train
+        load_config(TINY_CONFIG, cfg_options=options)
     cfg = load_config(TINY_CONFIG, cfg_options=options, check=True, findings='warn')
     (text, how), = said
     assert how['level'] == logging.WARNING and text.startswith('4 mistakes') and 'did you mean num_outs?' in text

@@ -106,9 +106,8 @@ def test_only_what_the_user_gives_stays(boxes, maps):
     """Other keys of a pipeline keep no size, those of a loop or of the warm-up no length, variables nothing."""
     for given, size, epochs in (('train_dataloader.dataset.pipeline.3.prob', 512, 10),
                                 ('train_dataloader.dataset.pipeline.2', 192, 40), ('train_dataloader.dataset', 192, 40),
-                                ('test_dataloader.dataset.pipeline.1.scale', 192, 40),
-                                ('epochs', 512, 10), ('train_cfg.val_interval', 512, 10),
-                                ('param_scheduler.0.end', 512, 10),
+                                ('test_dataloader.dataset.pipeline.1.scale', 192, 40), ('epochs', 512, 10),
+                                ('train_cfg.val_interval', 512, 10), ('param_scheduler.0.end', 512, 10),
                                 ('param_scheduler.1.end', 512, 6), ('train_cfg.max_epochs', 512, 6)):
         cfg = config_for(boxes)
         before = value_at(cfg, given)
@@ -121,7 +120,7 @@ def test_only_what_the_user_gives_stays(boxes, maps):
     assert cfg.model.test_cfg.crop_size == (160, 160) and box_of(cfg) == (192, 192)
 
 
-def test_a_length_in_the_other_unit_is_that_of_the_fitted_batch(boxes, maps):
+def test_a_given_length_is_that_of_the_fitted_batch_and_warm_ups_fit_it(boxes, maps):
     cfg = config_for(maps, SEG)
     set_length(cfg, 40, 'iterations')  # as it was converted with eight images a batch
     fit(cfg, Settings(epochs=20))
@@ -129,9 +128,6 @@ def test_a_length_in_the_other_unit_is_that_of_the_fitted_batch(boxes, maps):
     assert cfg.train_cfg.max_iters == cfg.param_scheduler[1].end == 120
     fit(cfg := config_for(boxes), Settings(iterations=250))  # of two images, of 200
     assert cfg.train_cfg.max_epochs == cfg.param_scheduler[1].end == 3
-
-
-def test_a_warm_up_fits_a_length_that_is_given(boxes):
     for given, end in (([], 20), (['train_cfg.max_epochs'], 50), (['param_scheduler.0.end'], 50)):
         cfg = config_for(boxes, train_cfg__max_epochs=2, train_dataloader__batch_size=2)  # 200 iterations
         fit(cfg, Settings(batch_size=2, epochs=2), given)

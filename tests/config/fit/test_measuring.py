@@ -14,6 +14,7 @@ from xcit_dense.config.fit.maps import measure_maps
 
 FOUR = ((100, 80, [('a', 10, 10), ('a', 20, 5), ('b', 4, 1)]), (100, 80, [('a', 10, 10)]), (8, 60, []),
         (6, 90, [('b', 5, 5)]))
+RPN = dict(type='AnchorGenerator', scales=[8], ratios=[0.5, 1.0, 2.0], strides=[4, 8, 16, 32, 64])
 
 
 @pytest.fixture
@@ -123,9 +124,6 @@ def test_rare_are_classes_of_few_images_beside_frequent_ones(images, classes, sh
     found = share_of_rare(cfg, replace(measure_objects(cfg), images=np.array([[9, 8, images - 7], [9, 9, 8]]), classes={
         name: (1000, count) for name, count in classes.items()}))
     assert (found[1] == share and repr(rarest) in found[2]) if share else found is None
-
-
-RPN = dict(type='AnchorGenerator', scales=[8], ratios=[0.5, 1.0, 2.0], strides=[4, 8, 16, 32, 64])
 
 
 def test_ious_by_hand():

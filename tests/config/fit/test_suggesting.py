@@ -14,7 +14,6 @@ from xcit_dense.config.loading import load_config
 from xcit_dense.config.settings import Settings
 from xcit_dense.errors import ConfigError, DataError
 
-BOXES = ROOT / 'configs/fasterrcnn_xcit_n12_p16_small.py'
 #: As many images, of objects that fit, as the 6 epochs of the small config need for a thousand iterations.
 USUAL = [(192, 192, [('a', 40, 40), ('a', 24, 20), ('b', 60, 50)])] * 1340
 #: Stained nuclei: many small objects.
@@ -74,7 +73,6 @@ def test_a_detector_of_one_stage(tmp_path):
 
 
 def test_images_of_rare_classes_are_repeated(tmp_path):
-    """Beside a pipeline of its own."""
     objects = [(name, 12, 12) for name in 'aab' * 8]
     root = write_boxes(tmp_path / 'data', *[(192, 192, [*objects, *[('rare', 12, 12)] * (place < 8)])
                                             for place in range(300)], classes=('a', 'b', 'rare'))
@@ -127,7 +125,7 @@ def test_thin_classes_of_label_maps(tmp_path):
 
 
 @pytest.mark.parametrize('name, settings', (
-    (BOXES, dict(augment='strong', batch_size=4)),
+    (ROOT / 'configs/fasterrcnn_xcit_n12_p16_small.py', dict(augment='strong', batch_size=4)),
     (SMALL_CONFIG, dict(augment='strong', image_size=256, epochs=9, lr=0.5, workers=0)),
     (SEG, dict(augment='light', image_size=256, iterations=100, batch_size=4))))
 def test_settings_are_written_with_all_that_follows(name, settings, tmp_path):
@@ -159,7 +157,6 @@ def test_rates_for_random_weights_alone_rise(tmp_path):
 
 
 def test_what_cannot_be_suggested(tmp_path):
-    """That of a classifier is in tests/cli/test_suggest.py."""
     cfg = config_for(write_boxes(tmp_path, *NUCLEI[:2]))
     part = cfg.train_dataloader.dataset
     for dataset in dict(part, data_root='s3://bucket/'), dict(type='ConcatDataset', datasets=[part, part]):
