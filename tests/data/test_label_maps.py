@@ -14,7 +14,7 @@ from xcit_dense.config.loading import load_config
 from xcit_dense.data import label_maps
 from xcit_dense.data.check import check_before_training, check_data_set, check_data_sets
 from xcit_dense.data.classes import classes_of_data, take_classes
-from xcit_dense.data.label_maps import LabelMaps, label_map, labels_in_files, labels_of_classes, void_names
+from xcit_dense.data.label_maps import LabelMaps, void_names
 from xcit_dense.errors import ConfigError, DataError
 
 
@@ -92,18 +92,6 @@ def built(cfg, part):
 @pytest.fixture
 def camvid(tmp_path):
     return exports.camvid(tmp_path / 'data')
-
-
-def test_classes_and_labels_are_each_others():
-    for first, ignored, count, labels in (
-            (0, {11}, 3, [0, 1, 2]), (0, {1}, 3, [0, 2, 3]), (0, {0, 2}, 3, [1, 3, 4]), (1, {2}, 3, [1, 3, 4]),
-            (1, {0, 255}, 2, [1, 2]), (0, set(), 2, [0, 1])):
-        assert labels_of_classes(first, ignored, count) == labels
-        changed = label_map(first, ignored, count)
-        assert labels_in_files(first, changed, count) == tuple(labels)
-        read = {label: (changed or {}).get(label - first, label - first) for label in labels}
-        assert list(read.values()) == list(range(count))
-        assert all(changed[label - first] == 255 for label in ignored if first <= label < 255)
 
 
 @pytest.mark.parametrize('zero, listed, ignored, classes', (

@@ -37,7 +37,11 @@ def draw(boxes, labels, masks=None, scores=None, marks=None):
 
 
 def test_classes_have_the_colours_of_a_palette_that_has_all_or_their_own():
-    """The same in a detector and in a segmentor; of twenty, no two have nearly the same hue and tone."""
+    """The same in a detector and in a segmentor; of twenty, no two have nearly the same hue and tone.
+
+    In RGB red, blue, green; the background is grey at any place and uses up no colour.
+    """
+    assert class_colours(['a', 'background', 'c', 'd']) == [(242, 36, 36), (90, 90, 90), (36, 96, 242), (157, 242, 36)]
     palette = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]])
     assert class_colours('ab', palette) == [(1, 2, 3), (4, 5, 6)]
     assert class_colours('abc', palette) == [*map(tuple, palette.tolist())]
@@ -48,6 +52,7 @@ def test_classes_have_the_colours_of_a_palette_that_has_all_or_their_own():
     colours = class_colours([str(i) for i in range(20)])
     assert min(np.abs(np.subtract(a, b)).sum() for i, a in enumerate(colours) for b in colours[:i]) > 50
     assert len({round(colorsys.rgb_to_hsv(*colour)[1], 1) for colour in colours}) > 1
+    assert len(set(class_colours(map(str, range(150))))) == 150
 
 
 @pytest.mark.parametrize('colour, ink', (((0, 0, 255), WHITE), ((250, 250, 248), BLACK), ((255, 0, 0), WHITE),

@@ -11,12 +11,13 @@ from PIL import Image
 
 from helpers.faulty_data import ANNOTATIONS, INFINITE, coco, fields, folders, image_and_map, rewrite, save_map
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.tools import run_tool
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.check import check, check_before_training, check_data_set, draw_contact_sheet, drop_findings
 from xcit_dense.data.check.findings import KINDS, Finding, Report, each_kind_first
 from xcit_dense.data.check.images import choose_samples
 from xcit_dense.data.demo import CLASSES
-from xcit_dense.draw.classes import class_colours
+from xcit_dense.draw import class_colours, draw_objects
 from xcit_dense.errors import ConfigError, DataError, OutputError
 
 #: Stops or spoils the training, whatever is dropped.
@@ -160,6 +161,25 @@ def test_classes_have_one_colour_in_all_sheets(root, tmp_path):
         draw_contact_sheet(report, tmp_path / 'a.png', names)
         seen = colours_of(tmp_path / 'a.png')  # in the legend, where they are not mixed with a picture
         assert seen & wanted and not seen & (others - wanted)
+
+
+@pytest.mark.slow
+def test_sheets_have_the_palette_of_the_config(root, tmp_path, monkeypatch):
+    """The ids of the classes are in another order."""
+    drawn, palette = set(), [(10, 20, 30), (200, 0, 90), (0, 90, 200), (90, 200, 0), (250, 250, 250)]
+
+    def spy(picture, boxes, labels, names, colours, *args, **options):
+        drawn.update(zip((name.removesuffix(' (crowd)') for name in names), map(tuple, colours), strict=True))
+        return draw_objects(picture, boxes, labels, names, colours, *args, **options)
+
+    monkeypatch.setattr('xcit_dense.data.check.outputs.draw_objects', spy)
+    for file in (ANNOTATIONS, ANNOTATIONS.replace('train', 'val')):
+        rewrite(root, lambda content: content['categories'].reverse(), file)
+    (tmp_path / 'config.py').write_text('\n'.join([f'_base_ = {str(TINY_CONFIG)!r}', 'classes_from_data = False', *(
+        f'{part}_dataloader = dict(dataset=dict(metainfo={dict(classes=CLASSES[::-1], palette=palette)}))'
+        for part in ('train', 'val', 'test'))]))
+    run_tool('check_data.py', tmp_path / 'config.py', '--data-root', root, '--out', tmp_path / 'checked')
+    assert drawn == set(zip(CLASSES[::-1], palette, strict=True))
 
 
 def test_twelve_images_with_findings_and_four_without():
