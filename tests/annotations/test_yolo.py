@@ -64,13 +64,20 @@ def test_forms(form, polygons, folder, tmp_path, capfd):
 
 @pytest.mark.parametrize('form', ('lists', 'roboflow', 'bare', 'cvat'))
 def test_files_that_were_written_on_windows(form, folder, tmp_path):
-    """Byte order marks, line ends and separators, in the description, lists, labels and classes."""
-    root = (exports.yolo_of_cvat(tmp_path / 'data') if form == 'cvat' else
-            exports.yolo(tmp_path / 'data', ('train', ), (4, ), form=form))
+    """Byte order marks, line ends and separators, in the description, lists, labels and classes.
+
+    CVAT's labels are next to the images, also below a folder named images.
+    """
+    root = (exports.yolo_of_cvat(tmp_path / 'images/data') if form == 'cvat' else
+            exports.yolo(tmp_path / 'images/data', ('train', ), (4, ), form=form))
     for path in root.rglob('*'):
         if path.suffix in ('.txt', '.yaml', '.names', '.data'):
             path.write_text(path.read_text().replace('/', '\\'), encoding='utf-8-sig', newline='\r\n')
     assert numbers(placed(root, folder)) == (dict(train=(3, 9), val=(1, 3), test=(1, 3)), NAMES)
+    if form == 'cvat':
+        (root / 'obj.names').unlink()
+        with pytest.raises(DataError, match='obj.names'):
+            placed(root, folder)
 
 
 def test_parts(folder, tmp_path):
@@ -184,13 +191,3 @@ def test_a_box_among_polygons_is_found_by_its_line(folder, tmp_path, capfd):
         assert 'boxes of data.yaml' not in capfd.readouterr().out
         assert len(found) == with_mask
         assert all(f'only a box, in {label}, line {len(label.read_text().splitlines())})' in said for said in found)
-
-
-def test_cvat(tmp_path):
-    """Its labels are next to the images, also below a folder named images."""
-    root = exports.yolo_of_cvat(tmp_path / 'images/data')
-    wanted = {'train': (3, 9), 'val': (1, 3), 'test': (1, 3)}
-    assert numbers(placed(root, tmp_path / 'run/data')) == (wanted, NAMES)
-    (root / 'obj.names').unlink()
-    with pytest.raises(DataError, match='obj.names'):
-        placed(root, tmp_path / 'run/data')

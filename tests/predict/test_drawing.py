@@ -1,5 +1,4 @@
 """Pictures of tested images: what is drawn, and under which names."""
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -202,24 +201,3 @@ def test_data_sets_that_do_not_list_their_images_overwrite_nothing_either(image,
     with pytest.raises(OutputError, match='a.png'):
         DrawingHook(True, str(tmp_path / 'out')).after_test_iter(runner, 0, None, [sample_of(image)])
     assert picture.read_text() == 'mine'
-
-
-@pytest.mark.parametrize('scores', ((), (0.2, 0.1), (0.9, 0.1, 0.4)))
-def test_a_visualizer_of_the_config_reads_only_the_masks_that_it_draws(scores):
-    """Those of a large image in tiles, whose masks are functions: of many objects, or of none."""
-    drawing = Drawing(dict(type='DetLocalVisualizer', _scope_='mmdet', line_width=5), Images.METAINFO,
-                      pred_score_thr=0.3)
-    read = []
-
-    def mask(place):
-        read.append(scores[place])
-        return np.ones((50, 60), bool)
-
-    found = InstanceData(bboxes=torch.tensor([[4., 6, 26, 44]] * len(scores)).reshape(-1, 4),
-                         labels=torch.zeros(len(scores)).long(), scores=torch.tensor(scores))
-    found.masks = [partial(mask, place) for place in range(len(scores))]
-    picture = np.full((50, 60, 3), PAPER, np.uint8)
-    drawn = drawing.draw(picture, DetDataSample(pred_instances=found))
-    assert read == sorted(score for score in scores if score > 0.3)  # the best is drawn last
-    assert drawn.shape == picture.shape and (drawn == picture).all() == (not read)
-    assert len(found.masks) == len(scores)

@@ -97,12 +97,14 @@ def report(folder, samples, framework='mmpretrain', count=None, **options):
     return runner.said
 
 
-@pytest.mark.parametrize('samples', (
-    [], [sample(gt_label=[0, 1], pred_score=[1.])], [sample(pred_score=[1.])], [sample(gt_label=[0])],
-    [sample(gt_label=[0], pred_score=[1.]), sample(gt_label=[], pred_score=[1.])]))
-def test_images_without_a_single_label_have_no_report_but_a_word(samples, tmp_path):
-    said, = report(tmp_path / 'shown', samples)
-    assert 'no report written: it needs one label and the scores of all classes for each image' in said
+@pytest.mark.parametrize('samples, framework, words', (
+    *((samples, 'mmpretrain', 'it needs one label and the scores of all classes for each image') for samples in (
+        [], [sample(gt_label=[0, 1], pred_score=[1.])], [sample(pred_score=[1.])], [sample(gt_label=[0])],
+        [sample(gt_label=[0], pred_score=[1.]), sample(gt_label=[], pred_score=[1.])])),
+    ([sample()], 'mmrotate', 'not for mmrotate')))
+def test_without_a_single_label_or_the_framework_there_is_no_report_but_a_word(samples, framework, words, tmp_path):
+    said, = report(tmp_path / 'shown', samples, framework)
+    assert said.startswith('no report written: ') and words in said
     assert not (tmp_path / 'shown').exists()
 
 
@@ -134,12 +136,6 @@ def test_only_files_of_an_earlier_report_are_replaced(tmp_path):
     (tmp_path / 'file').write_text('')
     with pytest.raises(OutputError, match='it is not a folder'):  # an error before the test
         report(tmp_path / 'file', [])
-
-
-def test_a_model_of_another_framework_has_no_report(tmp_path):
-    said, = report(tmp_path / 'shown', [sample()], 'mmrotate')
-    assert said.startswith('no report written: ') and said.endswith('not for mmrotate')
-    assert not (tmp_path / 'shown').exists()
 
 
 @pytest.mark.parametrize('of, place, error', (

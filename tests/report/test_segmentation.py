@@ -228,14 +228,6 @@ def test_label_maps_of_the_worst_are_kept_whole(ignored, classes, kind):
         assert np.array_equal(labels[labels != void], wanted[truth != ignored].numpy())
 
 
-def test_the_worst_images_are_kept_the_worst_first():
-    """Of equal ones those that come first in the data set."""
-    images = [([[0] * 4], [[0] * right + [1] * (4 - right)]) for right in (4, 1, 3, 1, 0, 2)]
-    counts = counts_of([*images, ([[VOID] * 4], [[0] * 4])], kept=3)
-    assert [place for place, *_ in counts.worst] == [4, 1, 3]
-    assert len(counts.images) == 7
-
-
 def test_processes_are_joined():
     """The counts are exact beyond the digits of float32."""
     noise = np.random.default_rng(0)
