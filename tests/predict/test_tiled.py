@@ -24,7 +24,7 @@ from xcit_dense.predict.drawing import Drawing
 from xcit_dense.predict.merging import find_in_tiles
 from xcit_dense.predict.predictor import SegmentationPredictor
 from xcit_dense.predict.reading import BigFile, BigImage, ImageReader, ReadImage
-from xcit_dense.predict.tiles import Span, Tiling, blend, tiling_of
+from xcit_dense.predict.tiles import Tiling, blend, tiling_of
 
 pytestmark = pytest.mark.filterwarnings('ignore')
 SIZE = 50, 70
@@ -41,13 +41,6 @@ def test_tiles_cover_an_image_evenly_with_the_overlap_asked(tile, overlap):
         assert tile - steps.max() >= min(int(tile * overlap), tile - 1)
         if len(spans) > 2:  # one fewer would not do
             assert (len(spans) - 2) * max(int(tile * (1 - overlap) + 1e-9), 1) < length - tile
-
-
-def test_a_narrow_image_has_tiles_of_its_width_and_the_default_overlap_is_a_fifth():
-    assert Tiling(10, 0).tiles(8, 20) == [(0, 0, (0, 8), (0, 10)), (0, 1, (0, 8), (10, 20))]
-    assert Tiling(10).spans(10) == [Span(0, 10)] and Tiling(10).fits(10, 10)
-    assert not Tiling(10).fits(10, 11) and not Tiling(10).fits(11, 10)
-    assert tiling_of(None, None) is None and tiling_of(64, None) == Tiling(64, 0.2) and tiling_of(64, 0).overlap == 0
 
 
 @pytest.mark.parametrize('tile, overlap, words', (
@@ -104,14 +97,6 @@ def test_blended_scores_have_no_seams(overlap):
         assert np.abs(np.diff(scores.numpy(), axis=axis)).max() < 2 / shared
 
 
-def test_a_tile_counts_less_towards_its_border():
-    logits = torch.zeros(2, 20, 20)
-    logits[0, 3:-3, 3:-3] = 1
-    logits[1] = 1 - logits[0]  # wrong at the border
-    labels, _ = blended(lambda tile: sample_of(logits.clone()), Tiling(20, 0.5))
-    assert (labels[3:-3, 3:-3] == 0).all()
-
-
 def test_without_scores_a_pixel_has_the_label_of_the_nearer_tile():
     tiles = Tiling(20, 0.5).tiles(*SIZE)
     labels, _ = blended(lambda tile: sample_of(torch.eye(len(tiles))[tiles.index(tile)][:, None, None].repeat(
@@ -120,14 +105,6 @@ def test_without_scores_a_pixel_has_the_label_of_the_nearer_tile():
         near = min(tiles, key=lambda tile: (abs((tile.y.start + tile.y.end) / 2 - y - 0.5)
                                             + abs((tile.x.start + tile.x.end) / 2 - x - 0.5)))
         assert tiles[labels[y, x]] == near
-
-
-@pytest.mark.parametrize('threshold', (0.3, 0.6))
-def test_a_single_output_is_a_probability(threshold):
-    whole = torch.rand(1, *SIZE)
-    labels, _ = blended(lambda tile: sample_of(part(whole, tile)), Tiling(20, 0.3), threshold=threshold)
-    near = (whole[0] - threshold).abs() < 1e-6
-    assert np.array_equal(labels[~near], (whole[0] > threshold).long().numpy()[~near])
 
 
 def picture():

@@ -117,10 +117,11 @@ def matched(objects, predictions):
 
 @pytest.mark.parametrize('objects, predictions, of_class, of_any', [
     ([], [], [], []),
-    ([(0, BOX, False)], [], [], []),
     ([], [(0, BOX, 0.9)], [NONE], [NONE]),
     ([(0, BOX, False)], [(0, NEAR, 0.9)], [0], [0]),
     ([(0, BOX, False)], [(0, FAR, 0.9)], [NONE], [NONE]),
+    *(([(0, BOX, False)], [(0, (10., 10., width, 20.), 0.9)], found, found)  # half of the area is enough
+      for width, found in ((10., [0]), (9.99, [NONE]))),
     # the higher score takes the object, whatever the IoU; the second prediction is one too many
     ([(0, BOX, False)], [(0, BOX, 0.5), (0, NEAR, 0.9)], [NONE, 0], [NONE, 0]),
     # of two objects the nearer; of equal ones the last, as pycocotools
@@ -140,11 +141,6 @@ def matched(objects, predictions):
     ([(0, BOX, True), (0, NEAR, False)], [(0, BOX, 0.9), (0, BOX, 0.8)], [1, IGNORED], [1, IGNORED])])
 def test_partners(objects, predictions, of_class, of_any):
     assert matched(objects, predictions) == [of_class, of_any]
-
-
-@pytest.mark.parametrize('width, found', [(10, True), (9.99, False)])
-def test_the_iou_may_be_exactly_the_threshold(width, found):
-    assert (matched([(0, (0., 0., 20., 20.), False)], [(0, (0., 0., width, 20.), 0.9)])[0] == [0]) == found
 
 
 @pytest.mark.parametrize('scores, right, objects, wanted', [

@@ -213,8 +213,6 @@ def test_lists_are_dropped_from_too(root, tmp_path):
 
 def test_histogram_and_samples_show_the_classes(root):
     report = check_data_set(pictures(root))
-    lines = report.histogram().splitlines()
-    assert lines[0].split() == ['class', 'images'] and lines[1].split()[:3] == ['cross', '3', '20.0%']
     assert {sample['label'] for sample in report.samples} == set(NAMES)
     report.classes = [(f'c{number}', number, number) for number in range(1000)]
     lines = report.histogram().splitlines()

@@ -62,7 +62,6 @@ FAULTS = (
     ('bad-record', without('bbox'), "no 'bbox'"),
     ('bad-record', fields('annotations', 0, image_id=[1]), "'image_id'"),
     ('bad-record', fields('annotations', 0, bbox=[1, 2, 3, '4']), "[1, 2, 3, '4']"),
-    ('bad-record', fields('annotations', 0, bbox=[1, 2, 3]), '[1, 2, 3]'),
     ('bad-record', fields('categories', 0, name=3), "'name'"),
     ('category-id-twice', append('categories', name='other'), "'other'"),
     ('category-name-twice', append('categories', id=77), "'disc'"),
@@ -73,8 +72,6 @@ FAULTS = (
     ('unknown-category', fields('annotations', 0, category_id=77), 'the category 77'),
     ('orphan', fields('annotations', 0, image_id=77), 'the image 77'),
     ('image-dimensions', fields('images', 0, width=-64), '-64 x '),
-    ('image-dimensions', fields('images', 0, height=NAN), 'nan'),
-    ('box-ignored', fields('annotations', 0, bbox=[NAN, 1, 5, 5]), '[nan, 1, 5, 5]'),
     ('mask-missing', without('segmentation'), 'annotation 1 '),
     ('mask-missing', fields('annotations', 0, segmentation=[]), 'annotation 1 '),
     ('mask-malformed', fields('annotations', 0, segmentation='x'), "'x'"),
@@ -83,10 +80,8 @@ FAULTS = (
     ('mask-malformed', polygon(1, 1, 5, 5, 1, 10**400), '[1, 1, 5, 5, 1, 1000'),
     ('rle-size', fields('annotations', 0, segmentation=dict(size='x', counts='x')), "'x', not "),
     ('mask-malformed', fields('annotations', 0, segmentation=dict(size=[4, 4])), 'size'),
-    ('polygon-points', polygon(1, 1, 5, 5), '4 numbers'),
     ('polygon-absurd', polygon(1, 1, 5, NAN, 1, 5), 'nan'),
     ('polygon-absurd', polygon(1, 1, -2147483648, 5, 1, 5), '-2.14748e+09'),
-    ('polygon-outside', polygon(-9, -9, -5, -5, -9, -5), 'x from -9 to -5'),
     ('rle-counts', rle(lambda total: [total + 5, -5]), '-5'),
     *(('rle-counts', rle(bad), repr(bad)[:6]) for bad in ([1, 'x'], '11', '1P', '1é', '', 'oooooooooooo1')),
     ('image-missing', fields('images', 0, file_name='a\0b'), r'a\x00b'),
@@ -141,7 +136,6 @@ def test_counts_of_compressed_masks_are_those_of_pycocotools():
         text = mask_api.encode(mask)['counts']
         again = dict(size=[height, width], counts=counts_in(text.decode()))
         assert sum(again['counts']) == height * width and mask_api.frPyObjects(again, height, width)['counts'] == text
-    assert list(map(counts_in, ('', '1P', 'ä', '\ud800', 'o' * 9))) == [[]] * 5
 
 
 @pytest.mark.parametrize('box, drawn', (
