@@ -45,14 +45,11 @@ def split(monkeypatch):
     monkeypatch.setattr(LowMemoryEncoderDecoder, 'SCORES', 1000)
 
 
-@pytest.mark.parametrize('mode, scores, is_split', (
-    ('whole', 24 * 64 * 96, False), ('whole', 24 * 64 * 96 - 1, True), ('slide', 1000, False)))
-def test_only_large_images_that_are_predicted_whole_are_split(mode, scores, is_split, monkeypatch):
+def test_images_that_are_predicted_in_windows_are_left_to_mmseg(split):
     model = segmentor()
-    model.test_cfg.update(mode=mode, crop_size=(32, 32), stride=(32, 32))
-    monkeypatch.setattr(LowMemoryEncoderDecoder, 'SCORES', scores)
+    model.test_cfg.update(mode='slide', crop_size=(32, 32), stride=(32, 32))
     found, = predict(model, torch.randn(1, 3, *SIZE), sample_of((60, 90)))
-    assert ('seg_logits' in found) != is_split and found.pred_sem_seg.data.shape == (1, 60, 90)
+    assert 'seg_logits' in found and found.pred_sem_seg.data.shape == (1, 60, 90)
 
 
 @pytest.mark.parametrize('layout', (torch.contiguous_format, torch.channels_last))

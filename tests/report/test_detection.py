@@ -106,15 +106,6 @@ def test_objects_are_grouped_by_size(tmp_path):
 BOX, NEAR, FAR = (10., 10., 20., 20.), (12., 10., 20., 20.), (60., 60., 20., 20.)
 
 
-def matched(objects, predictions):
-    """Objects: class, box, and whether it is a crowd region; predictions: class, box, score."""
-    labels, boxes, crowd = zip(*objects, strict=True) if objects else ((), (), ())
-    guesses, found, scores = zip(*predictions, strict=True) if predictions else ((), (), ())
-    done = match(np.array(boxes, float).reshape(-1, 4), np.array(labels, int), np.array(crowd, bool),
-                 np.array(found, float).reshape(-1, 4), np.array(guesses, int), np.array(scores, float))
-    return [part.tolist() for part in done]
-
-
 @pytest.mark.parametrize('objects, predictions, of_class, of_any', [
     ([], [], [], []),
     ([], [(0, BOX, 0.9)], [NONE], [NONE]),
@@ -140,7 +131,12 @@ def matched(objects, predictions):
      [IGNORED, IGNORED, NONE]),
     ([(0, BOX, True), (0, NEAR, False)], [(0, BOX, 0.9), (0, BOX, 0.8)], [1, IGNORED], [1, IGNORED])])
 def test_partners(objects, predictions, of_class, of_any):
-    assert matched(objects, predictions) == [of_class, of_any]
+    """Objects: class, box, and whether it is a crowd region; predictions: class, box, score."""
+    labels, boxes, crowd = zip(*objects, strict=True) if objects else ((), (), ())
+    guesses, found, scores = zip(*predictions, strict=True) if predictions else ((), (), ())
+    done = match(np.array(boxes, float).reshape(-1, 4), np.array(labels, int), np.array(crowd, bool),
+                 np.array(found, float).reshape(-1, 4), np.array(guesses, int), np.array(scores, float))
+    assert [part.tolist() for part in done] == [of_class, of_any]
 
 
 @pytest.mark.parametrize('scores, right, objects, wanted', [

@@ -16,7 +16,7 @@ from PIL import Image
 from report.tested import runner_of
 
 from helpers.paths import TINY_SEG_CONFIG
-from helpers.tools import run_tool
+from helpers.tools import python, run_tool
 from xcit_dense.report.hooks import FILES
 from xcit_dense.report.segmentation import PixelCounts, SegmentationRecorder
 
@@ -272,6 +272,31 @@ def test_the_table_is_that_of_the_log(tmp_path):
     assert Image.open(tmp_path / 'report/confusion_matrix.png').width > 300
     page = (tmp_path / 'report/report.html').read_text()
     assert 'From the log in' in page and str(run) in page  # the curves of its training
+
+
+#: What a metric of segmentation does: it keeps small tensors of every image, between label maps that are freed.
+MANY = '''
+from pathlib import Path
+import torch
+from xcit_dense._utils.machine import kib
+from xcit_dense.report.hooks import ReportHook
+
+hook, kept, status = ReportHook(''), [], Path('/proc/self/status')
+for place in range(300):
+    maps = [torch.ones(480, 640, dtype=torch.long) for _ in range(3)]
+    kept.append([torch.ones(150) for _ in range(4)])
+    del maps
+    hook.after_test_iter(None, place)
+    if place == 99:
+        before = kib(status, 'VmRSS')
+print((kib(status, 'VmRSS') - before) / 2**20)
+'''
+
+
+@pytest.mark.integration
+def test_memory_between_the_results_of_a_metric_is_returned():
+    """Otherwise these 200 images need 480 to 1,400 MiB."""
+    assert float(python(MANY).splitlines()[-1]) < 100
 
 
 @pytest.fixture(scope='module')

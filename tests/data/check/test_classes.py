@@ -133,15 +133,13 @@ def test_classes_that_somebody_wrote_are_not_overwritten(root):
 def test_ids_are_no_places(root, ids):
     """Counts, drawn objects and classes do not depend on the ids, and are those of mmdet; findings name the ids."""
     def change(content):
-        category = dict(zip((c['id'] for c in content['categories']), ids, strict=True))
-        image = {row['id']: number(1000 - 37 * place) for place, row in enumerate(content['images'])}
         for row in content['categories']:
-            row['id'] = category[row['id']]
+            row['id'] = ids[row['id'] - 1]
         for row in content['images']:
-            row['id'] = image[row['id']]
+            row['id'] = number(1000 - 37 * row['id'])
         for place, row in enumerate(content['annotations']):
-            row.update(id=number((place * 7919) % 10007), image_id=image[row['image_id']],
-                       category_id=category[row['category_id']])
+            row.update(id=number((place * 7919) % 10007), image_id=number(1000 - 37 * row['image_id']),
+                       category_id=ids[row['category_id'] - 1])
 
     before, number = check_data_set(coco(root)), float if isinstance(ids[0], float) else int  # as pandas writes them
     content = rewrite(root, change)

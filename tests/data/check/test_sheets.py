@@ -47,12 +47,6 @@ def same(pixels, colour, most=1.5):
     return bool((np.abs(pixels - np.array(colour)) <= most).all())
 
 
-def run_lengths(mask):
-    flat = mask.flatten('F')
-    edges = np.flatnonzero(np.diff(flat, prepend=0))
-    return np.diff(edges, prepend=0, append=flat.size).tolist()
-
-
 def test_masks_lie_where_they_are_in_the_colour_of_their_class(tmp_path):
     """Of a mask like an L, which no turn and no mirror leaves as it is."""
     mask = np.zeros((HEIGHT, WIDTH), np.uint8)
@@ -60,7 +54,8 @@ def test_masks_lie_where_they_are_in_the_colour_of_their_class(tmp_path):
     inside, outside = np.zeros_like(mask, bool), np.ones_like(mask, bool)
     inside[60:296, 54:76] = inside[264:296, 54:396] = True  # without the edges, which are lines
     outside[20:306, 45:405] = False
-    for form in (dict(size=[HEIGHT, WIDTH], counts=run_lengths(mask)),
+    edges = np.flatnonzero(np.diff(mask.flatten('F'), prepend=0))
+    for form in (dict(size=[HEIGHT, WIDTH], counts=np.diff(edges, prepend=0, append=mask.size).tolist()),
                  dict(size=[HEIGHT, WIDTH], counts=mask_api.encode(np.asfortranarray(mask))['counts'].decode()),
                  [[50, 40, 80, 40, 80, 260, 400, 260, 400, 300, 50, 300]]):
         pixels, _ = drawn(tmp_path, thing('square', [50, 40, 350, 260], form))
