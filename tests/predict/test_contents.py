@@ -1,6 +1,8 @@
 """What is written of known outputs of a model: every number, label and colour."""
 import json
 import re
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -27,17 +29,6 @@ PAPER = (20, 90, 200)
 PALETTE = [(220, 120, 10), (10, 230, 120), (120, 10, 230), (230, 10, 120), (10, 120, 220), (200, 200, 10)]
 
 
-class KnownModel:
-    """Gives known samples, one image after the other, and keeps what it was asked for."""
-
-    def __init__(self, *samples):
-        self.samples, self.asked = list(samples), []
-
-    def test_step(self, data):
-        self.asked.append(data)
-        return [self.samples[len(self.asked) - 1]]
-
-
 @pytest.fixture
 def predictor_of(trained, trained_segmentor, tmp_path):
     """A function that returns a predictor whose model gives known samples, with changes to what its checkpoint says."""
@@ -51,7 +42,8 @@ def predictor_of(trained, trained_segmentor, tmp_path):
         cfg = load_config(TINY_CONFIG if detects else TINY_SEG_CONFIG, pretrained=False)
         cfg.test_dataloader.dataset.update(dataset or {})
         predictor = build_predictor(cfg, tmp_path / 'known.pth', score_thr)
-        predictor.whole_model, predictor.model = predictor.model, KnownModel(*samples)
+        known = SimpleNamespace(test_step=Mock(side_effect=[[sample] for sample in samples]))
+        predictor.whole_model, predictor.model = predictor.model, known
         return predictor
 
     return make
@@ -150,7 +142,7 @@ def test_images_that_the_model_fails_on_or_that_cannot_be_read_keep_their_place(
 def test_the_model_is_asked_for_the_image_as_it_is(sample, predictor_of, images, tmp_path):
     predictor = predictor_of(sample)
     predict_files(predictor, *images('5.png'), tmp_path / 'out')
-    data, = predictor.model.asked
+    (data, ), _ = predictor.model.test_step.call_args
     asked, = data['inputs']
     assert [channel.float().mean().round().item() for channel in asked] == list(PAPER[::-1])
     assert data['data_samples'][0].ori_shape == (HEIGHT, WIDTH)

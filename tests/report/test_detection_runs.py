@@ -3,11 +3,11 @@ import os
 
 import numpy as np
 import pytest
-from mmengine.evaluator import BaseMetric
 from PIL import Image
 from pycocotools import mask as mask_api
 from pycocotools.cocoeval import COCOeval
 from report.detections import HEIGHT, WIDTH, evaluated, evaluated_in_parts, many, metric_of, sample, write_truth
+from report.tested import Counting
 
 from xcit_dense.draw.classes import class_colours
 
@@ -15,17 +15,6 @@ CocoMetric = pytest.importorskip('mmdet.evaluation').CocoMetric
 TRUTH = [(0, 10, 10, 30, 30)], [(1, 20, 20, 40, 40), (2, 60, 60, 20, 20)]
 BOX, NEAR, FAR = (10, 10, 20, 20), (12, 10, 20, 20), (60, 60, 20, 20)
 FOUND = [(0, 11, 10, 30, 30, 0.9), (1, 60, 60, 20, 20, 0.8)], [(2, 20, 20, 40, 40, 0.7), (1, 21, 20, 40, 40, 0.6)]
-
-
-class Counting(BaseMetric):
-    """A metric of a user."""
-    default_prefix = 'own'
-
-    def process(self, data_batch, data_samples):
-        self.results += data_samples
-
-    def compute_metrics(self, results):
-        return dict(count=len(results))
 
 
 class OwnEvaluation(CocoMetric):

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 import torch
 from annotations import exports_segmentation as exports
-from mmengine.evaluator import BaseMetric
 from mmengine.structures import PixelData
 from mmseg.evaluation import IoUMetric
 from mmseg.evaluation.metrics import iou_metric
 from mmseg.structures import SegDataSample
 from PIL import Image
-from report.tested import runner_of
+from report.tested import Counting, runner_of
 
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.tools import python, run_tool
@@ -22,17 +21,6 @@ from xcit_dense.report.segmentation import PixelCounts, SegmentationRecorder
 
 NAMES = 'sky', 'road', 'car', 'pole', 'sign'
 VOID = 255
-
-
-class Share(BaseMetric):
-    """A metric without figures for classes."""
-    default_prefix = 'own'
-
-    def process(self, data_batch, data_samples):
-        self.results += [1] * len(data_samples)
-
-    def compute_metrics(self, results):
-        return dict(share=1.)
 
 
 def sample(truth=None, prediction=None, path=None):
@@ -106,12 +94,12 @@ def test_figures_that_no_metric_prints_are_the_same_areas():
     """Precision and F1 next to mIoU are what mFscore would print; also without a metric of figures for classes."""
     samples = [*map(sample, *maps())]
     both, *others = (Run(samples, metrics) for metrics in (
-        [IoUMetric(iou_metrics=['mIoU', 'mFscore'])], [IoUMetric()], [Share()],
-        [Share(), IoUMetric(prefix='all'), IoUMetric(ignore_index=0, prefix='some')]))  # the first of several
+        [IoUMetric(iou_metrics=['mIoU', 'mFscore'])], [IoUMetric()], [Counting()],
+        [Counting(), IoUMetric(prefix='all'), IoUMetric(ignore_index=0, prefix='some')]))  # the first of several
     wanted = {name: {key: line[key] for key in FIGURES} for name, line in both.tables[0].items()}
     for tested in others:
         assert_equal_to(wanted, tested.rows)
-    assert others[1].metrics == {'own/share': 1.}
+    assert others[1].metrics == {'own/count': len(samples)}
 
 
 def test_figures_of_hand_made_maps():
@@ -150,7 +138,7 @@ def test_classes_without_pixels_are_last_and_named():
 @pytest.mark.parametrize('samples, names', (
     ([sample([[0]])], NAMES), ([sample(None, [[0]])], NAMES), ([sample([[0]], [[0]])], ()), ([], NAMES)))
 def test_without_label_maps_there_is_no_report_but_a_word(samples, names):
-    tested = Run(samples, [Share()], names)
+    tested = Run(samples, [Counting()], names)
     warning, = tested.said
     assert tested.content is None and warning.startswith('no report written: it needs names of classes, and')
 

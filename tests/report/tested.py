@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import torch
 from mmengine.config import Config
-from mmengine.evaluator import Evaluator
+from mmengine.evaluator import BaseMetric, Evaluator
 
 _DATASETS = dict(mmdet='CocoDataset', mmseg='BaseSegDataset', mmpretrain='CustomDataset')
 
@@ -15,6 +15,17 @@ class Samples(list):
     def __init__(self, samples, **more):
         super().__init__(samples)
         vars(self).update(more)
+
+
+class Counting(BaseMetric):
+    """A metric of a user, without figures for classes."""
+    default_prefix = 'own'
+
+    def process(self, data_batch, data_samples):
+        self.results += data_samples
+
+    def compute_metrics(self, results):
+        return dict(count=len(results))
 
 
 def runner_of(framework, samples, metrics=(), model=None, cfg=None, **dataset):
