@@ -78,11 +78,7 @@ def test_annotations_are_coco_and_label_maps_hold_what_is_seen(data):
 
 
 def test_a_seed_gives_the_data_that_it_always_gave(tmp_path):
-    """What was measured on generated data holds for the data of today: sizes, objects, labels, colours.
-
-    The golden file has what this function made with the versions of requirements.txt; another NumPy may draw, another
-    OpenCV fill polygons otherwise.
-    """
+    """What was measured on it holds today. Another NumPy may draw, another OpenCV fill polygons otherwise."""
     make_demo_data(tmp_path, num_train=8, num_val=2, size=96, seed=5)
     wanted, pictures = json.loads((ROOT / 'tests/golden/demo_data.json').read_text()).values()
     content = json.loads((tmp_path / 'annotations/instances_train2017.json').read_text())

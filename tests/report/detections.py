@@ -15,9 +15,9 @@ WIDTH, HEIGHT = 100, 110
 
 
 def write_truth(folder, images, classes=('cat', 'dog', 'newt'), with_files=False):
-    """Write a COCO file, of objects image by image: class number, x, y, width, height, and optionally ``crowd``.
+    """Write a COCO file with category ids 10, 20, ... and return its path.
 
-    Category ids are 10, 20, ... Returns its path.
+    Objects are image by image: class number, x, y, width, height, and optionally ``crowd``.
     """
     content = dict(images=[], annotations=[], categories=[dict(id=10 * i, name=name)
                                                           for i, name in enumerate(classes, 1)])
@@ -76,10 +76,7 @@ def evaluated(metrics, samples, classes=('cat', 'dog', 'newt'), palette=None):
 def evaluated_in_parts(file, samples):
     """Evaluate samples in a process group; return the tables and the matrix, None if this is not the first process."""
     content = evaluated([metric_of(file)], samples).content
-    if content is None:
-        return None
-    return SimpleNamespace(classes=content.classes, images=content.images, names=content.confusion.names,
-                           counts=content.confusion.counts)
+    return None if content is None else (content.classes, content.images, content.confusion)
 
 
 def many(count, seed=0, classes=3):

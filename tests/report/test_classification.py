@@ -23,7 +23,7 @@ def sample(**fields):
 
 
 def recorded(folder, pairs, names):
-    """Return the content for images with pairs of a class and a prediction, and what was logged.
+    """Return the content for images, given as class and prediction, and what was logged.
 
     The predictions are the less sure the later they come. After test-time augmentation, only the scores are right.
     """

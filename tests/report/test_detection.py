@@ -45,9 +45,7 @@ def column(content, key):
 
 @pytest.mark.parametrize('kind', KINDS)
 def test_means_of_the_table_are_the_printed_metrics(run, kind):
-    """To the last digit, and of each class as pycocotools prints them for it alone; the class without objects is not
-    in the means, is named, and is last.
-    """
+    """And of each class those of it alone; the class without objects is not in the means, is named, and is last."""
     folder, done = run
     for number, name in ((10, 'cat'), (20, 'dog'), (30, 'newt')):
         alone = evaluation(folder, kind, catIds=[number])
