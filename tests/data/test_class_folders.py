@@ -35,7 +35,6 @@ def assert_same(dataset):
 
 
 def test_class_folders_are_read_as_mmpretrain_reads_them(root):
-    """Also with files and folders that are no classes."""
     assert assert_same(pictures(root)).classes() == NAMES
     folder = root / 'classes/train'
     (folder / 'star/deep/.hidden').mkdir(parents=True)

@@ -114,7 +114,6 @@ def test_one_tiny_scene_has_a_picture_of_each_class(tmp_path):
 
 
 def test_chosen_classes_alone_are_drawn(tmp_path, call_tool, demo_data):
-    """In the order that was asked for, in all three layouts."""
     options = ['--train', 6, '--val', 3, '--size', 64, '--classes', 'star', 'disc']
     assert call_tool('make_demo_data.py', tmp_path / 'data', *options)[0] == 0
     content = json.loads((tmp_path / 'data/annotations/instances_train2017.json').read_text())

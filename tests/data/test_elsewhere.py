@@ -19,12 +19,6 @@ from xcit_dense.data.pipelines import image_loader, is_known_loader, loads_masks
 from xcit_dense.errors import DataError
 from xcit_dense.for_mmseg import ImageFolderDataset
 
-#: What a data set of mmseg names in its data_prefix.
-ITS_KEYS = ['img_path', 'seg_map_path']
-#: What a config says of data that is elsewhere.
-WAYS = dict(backend=dict(data_root='data', backend_args=dict(backend='petrel')), address=dict(data_root='s3://data/'),
-            list=dict(ann_file=f's3://data/{ANNOTATIONS}'), images=dict(data_prefix=dict(img='s3://data/train2017/')))
-
 
 def test_images_are_found_in_order_below_a_folder(tmp_path):
     (tmp_path / 'deep.png').mkdir()
@@ -78,10 +72,10 @@ def test_settings_are_those_of_the_config_then_of_the_class():
 def test_the_steps_of_a_data_set_are_of_its_own_framework():
     """The same name may be in both: what has label maps is mmseg's."""
     for kind, keys, framework in (
-            ('CityscapesDataset', ITS_KEYS[:1], 'mmseg'), ('CityscapesDataset', ITS_KEYS[1:], 'mmseg'),
+            ('CityscapesDataset', ['img_path'], 'mmseg'), ('CityscapesDataset', ['seg_map_path'], 'mmseg'),
             ('CityscapesDataset', [], 'mmdet'), ('ADE20KPanopticDataset', [], 'mmdet'),
-            ('ImageFolderDataset', [], 'mmseg'), ('RefCocoDataset', ITS_KEYS[:1], 'mmdet'),
-            ('ADE20KSegDataset', ITS_KEYS, 'mmdet'), ('ADE20KDataset', [], 'mmseg')):
+            ('ImageFolderDataset', [], 'mmseg'), ('RefCocoDataset', ['img_path'], 'mmdet'),
+            ('ADE20KSegDataset', ['img_path', 'seg_map_path'], 'mmdet'), ('ADE20KDataset', [], 'mmseg')):
         dataset = DataSet(dict(type=kind, data_prefix=dict.fromkeys(keys, 'x')))
         for found in (dataset.type, dataset.class_of('TRANSFORMS', 'LoadAnnotations')):
             assert found.__module__.split('.')[0] == framework or found is ImageFolderDataset, dataset.node
@@ -103,9 +97,11 @@ def test_folders_are_below_the_root_which_may_be_an_address():
     assert cfg.train_dataloader.dataset.data_root == 'keys'  # what a path_mapping of the backend replaces
 
 
-@pytest.mark.parametrize('way', WAYS)
-def test_data_that_is_not_on_a_disk_is_left_to_the_framework(root, way):
-    dataset = ConfigDict(coco(root, **WAYS[way]))
+@pytest.mark.parametrize('place', (
+    dict(data_root='data', backend_args=dict(backend='petrel')), dict(data_root='s3://data/'),
+    dict(ann_file=f's3://data/{ANNOTATIONS}'), dict(data_prefix=dict(img='s3://data/train2017/'))), ids=str)
+def test_data_that_is_not_on_a_disk_is_left_to_the_framework(root, place):
+    dataset = ConfigDict(coco(root, **place))
     only(check_data_set(dataset), 'not-checked')
     check_data(Config(dict(train_dataloader=dict(dataset=dataset))))
     with pytest.raises(DataError, match='classes_from_data=False'):

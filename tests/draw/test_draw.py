@@ -55,10 +55,9 @@ def test_classes_have_the_colours_of_a_palette_that_has_all_or_their_own():
     assert len(set(class_colours(map(str, range(150))))) == 150
 
 
-@pytest.mark.parametrize('colour, ink', (((0, 0, 255), WHITE), ((250, 250, 248), BLACK), ((255, 0, 0), WHITE),
-                                         ((0, 220, 0), WHITE), ((255, 140, 0), BLACK), ((0, 140, 255), WHITE)))
-def test_text_is_dark_on_light_colours(colour, ink):
-    assert ink_on(colour) == ink
+def test_text_is_dark_on_light_colours():
+    assert {*map(ink_on, [(0, 0, 255), (255, 0, 0), (0, 220, 0), (0, 140, 255)])} == {WHITE}
+    assert {*map(ink_on, [(250, 250, 248), (255, 140, 0)])} == {BLACK}
 
 
 def test_each_label_has_its_colour():

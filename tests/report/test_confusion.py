@@ -97,7 +97,6 @@ def test_large_counts_are_shown_as_shares(draw):
 
 
 def test_names_in_other_alphabets_are_legible(draw, tmp_path, recwarn):
-    """With a font of the system, otherwise as codes."""
     pictures = []
     for letter in '犬猫':
         draw([[3, 1], [0, 2]], (letter, 'a $1 собака'))

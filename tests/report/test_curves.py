@@ -65,7 +65,6 @@ def test_the_picture_names_its_axes_and_lines(tmp_path):
 
 
 def test_all_that_a_training_without_labels_logs_is_drawn(tmp_path):
-    """Every schedule in a plot of its own, and the entropies between their bounds."""
     logged = dict(lr=1e-4, weight_decay=0.04, teacher_momentum=0.996, teacher_temperature=0.04, teacher_entropy=3.,
                   student_entropy=2.)
     write_logs(tmp_path, [{**line, **logged, 'weight_decay': 0.1 * line['step'], 'entropy_bound': 4 + line['step'] / 2}

@@ -310,24 +310,14 @@ def test_other_tools_need_no_package(trained_segmentor, demo_data, tmp_path, mon
     assert 'TensorBoard failed: ' in done.stdout
 
 
-KILLED = '''
-import os, signal, sys
-sys.path[:0] = {path!r}
-from helpers.runs import CASES, At, train
-from mmengine.config import Config
-from xcit_dense.config.loading import load_config
-cfg = load_config({config!r})
-train(cfg, At(3, lambda _: os.kill(os.getpid(), signal.SIGKILL)))
-'''
-
-
 @pytest.mark.integration
 def test_a_killed_run_continues_the_curves(demo_data, tmp_path, offline_wandb):
     pytest.importorskip('tensorboard')
     cfg = config_of(TINY_SEG_CONFIG, demo_data, tmp_path / 'run', ['tensorboard', 'wandb'],
                     **{'default_hooks.checkpoint.interval': 2})
     cfg.dump(tmp_path / 'config.py')
-    code = KILLED.format(path=sys.path, config=str(tmp_path / 'config.py'))
+    code = ('import os\nfrom helpers.runs import At, train\nfrom xcit_dense.config.loading import load_config\n'
+            f'train(load_config({str(tmp_path / "config.py")!r}), At(3, lambda _: os.kill(os.getpid(), 9)))')
     done = subprocess.run([sys.executable, '-c', code], env=environment(), timeout=300, capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
     assert steps_of(tmp_path / 'run')['train/loss'][:2] == [1, 2]

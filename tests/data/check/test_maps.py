@@ -116,7 +116,6 @@ def test_a_map_has_the_size_of_its_image(tmp_path, size, found):
 
 
 def test_shares_of_the_classes(root):
-    """The table has images, amounts and shares of the whole, and names classes without any."""
     rewrite(root, lambda content: content.update(annotations=[
         dict(content['annotations'][0], id=i, image_id=image, category_id=category)
         for i, (image, category) in enumerate(((1, 2), (1, 2), (2, 2), (3, 5)))]))

@@ -65,7 +65,6 @@ def test_masks_lie_where_they_are_in_the_colour_of_their_class(tmp_path):
 
 @pytest.mark.parametrize('scale', (1, 2, 0.5))
 def test_boxes_and_polygons_are_scaled_with_their_picture(tmp_path, scale):
-    """And a frame is around what has findings."""
     size = round(WIDTH / scale), round(HEIGHT / scale)
     box = [value / scale for value in (100, 60, 300, 200)]  # x, y, width, height
     pixels, _ = drawn(tmp_path, thing('star', box), size=size)
@@ -127,7 +126,6 @@ def test_label_maps_are_drawn_in_the_colours_of_their_classes(tmp_path, first, i
 
 
 def test_cells_stand_in_rows_with_captions_above(tmp_path):
-    """As many as there is room for; each has its own picture."""
     shades = [(10 * i, 90, 250 - 10 * i) for i in range(20)]
     samples = [dict(file=image(tmp_path, name=f'{i}.png', colour=shade), annotations=[],
                     captions=['wrong'] * (i < 12)) for i, shade in enumerate(shades)]
