@@ -15,7 +15,7 @@ from xcit_dense.data.classes import classes_of_data, take_classes
 from xcit_dense.data.datasets import DataSet, check_data
 from xcit_dense.data.demo import CLASSES
 from xcit_dense.data.folders import find_images
-from xcit_dense.data.pipelines import image_loader, is_known_loader, loads_masks, map_loader, turns_images
+from xcit_dense.data.pipelines import image_loader, is_known_loader, loads_masks, map_loader
 from xcit_dense.errors import DataError
 from xcit_dense.for_mmseg import ImageFolderDataset
 
@@ -56,17 +56,6 @@ def test_missing_and_empty_data_is_one_error_with_the_layout(tmp_path):
         for state, path in (line.split() for line in str(caught.value).splitlines() if line.startswith('  ')):
             states.setdefault(state, []).append(str(Path(path).relative_to(tmp_path)))
         assert {state: sorted(paths) for state, paths in states.items()} == wanted
-
-
-def test_settings_are_those_of_the_config_then_of_the_class():
-    ade = dict(type='ADE20KDataset', data_prefix=dict(seg_map_path='x'))
-    for dataset, name, default, wanted in (
-            (ade, 'reduce_zero_label', 5, True), (dict(ade, reduce_zero_label=False), 'reduce_zero_label', 5, False),
-            (dict(ade, seg_map_suffix=None), 'seg_map_suffix', 5, None), (ade, 'none_has_this', 5, 5),
-            (dict(type='NoSuchDataset'), 'img_suffix', 5, 5)):
-        assert DataSet(dataset).setting(name, default) is wanted
-    assert DataSet(dict(type=int)).type is int and DataSet(dict(type='NoSuchDataset')).type is None
-    assert DataSet(dict(type='ImageFolderDataset')).type is ImageFolderDataset
 
 
 def test_the_steps_of_a_data_set_are_of_its_own_framework():
@@ -178,17 +167,6 @@ def test_masks_are_looked_at_where_a_step_reads_them(root):
             dataset = coco(root, pipeline=[step] if step else [])
             assert loads_masks(DataSet(dataset)) == loads_masks(DataSet(Config(dataset))) == reads, step
             assert kinds_in(dataset) == ({'mask-missing'} if reads else set()), step
-
-
-def test_images_are_turned_as_the_step_says():
-    for step, turned in (
-            (dict(type='LoadImageFromFile'), True),
-            (dict(type='mmcv.LoadImageFromFile', color_type='unchanged'), False),
-            (dict(type=LoadImageFromFile, color_type='color_ignore_orientation'), False),
-            (dict(type='RandomChoice', transforms=[[dict(type=LoadImageFromFile, imdecode_backend='tifffile')]]),
-             False),
-            (dict(type='LoadAnnotations'), True)):
-        assert turns_images(DataSet(coco('x', pipeline=[dict(type='RandomFlip'), step]))) == turned, step
 
 
 def test_loaders_are_found_by_their_classes():

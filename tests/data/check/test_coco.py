@@ -5,6 +5,7 @@ import os
 import mmcv
 import numpy as np
 import pytest
+from mmcv.transforms import LoadImageFromFile
 from mmdet.datasets.transforms import LoadAnnotations
 from PIL import Image
 from pycocotools import mask as mask_api
@@ -247,8 +248,10 @@ def test_areas_and_sizes_of_images_at_the_limits(tmp_path):
 @pytest.mark.parametrize('suffix', ('jpg', 'png', 'webp'))
 def test_every_orientation_has_the_size_that_mmcv_reads(root, suffix):
     """1 to 8 are marks; 5 to 8 swap width and height. The formats show that the comparison is with OpenCV."""
-    path = root / f'train2017/turned.{suffix}'
-    unchanged = [dict(type='LoadImageFromFile', color_type='unchanged'), dict(type='LoadAnnotations', with_mask=True)]
+    path, loads = root / f'train2017/turned.{suffix}', dict(type='LoadAnnotations', with_mask=True)
+    untouched = (dict(type='mmcv.LoadImageFromFile', color_type='unchanged'),
+                 dict(type=LoadImageFromFile, color_type='color_ignore_orientation'),
+                 dict(type='RandomChoice', transforms=[[dict(type=LoadImageFromFile, imdecode_backend='turbojpeg')]]))
     for mark in range(10):
         exif = Image.Exif()
         exif[0x0112] = mark
@@ -258,10 +261,10 @@ def test_every_orientation_has_the_size_that_mmcv_reads(root, suffix):
         assert suffix != 'jpg' or real == ((30, 40) if mark in (5, 6, 7, 8) else (40, 30))
         for size in ((40, 30), (30, 40), (40, 40)) if suffix == 'jpg' and mark in (1, 6, 9) else ():
             rewrite(root, fields('images', 0, file_name=path.name, width=size[0], height=size[1]))
-            told, stored = ({kind for kind in kinds_of(check_data_set(coco(root, **how))) if kind.startswith('image')}
-                            for how in ({}, dict(pipeline=unchanged)))
+            told, *stored = ({kind for kind in kinds_of(check_data_set(coco(root, **how))) if kind.startswith('image')}
+                             for how in ({}, *(dict(pipeline=[step, loads]) for step in untouched)))
             assert told == (set() if size == real else {'image-rotated'} if size == (40, 30) else {'image-size'})
-            assert stored == (set() if size == (40, 30) else {'image-size'})
+            assert stored == [set() if size == (40, 30) else {'image-size'}] * 3
 
 
 def test_images_that_cannot_be_used(root):
