@@ -58,13 +58,6 @@ def test_a_detector(runtime, detector, image, tmp_path):
         image_ids='the numbers in the file names')
 
 
-def test_a_pipeline_of_floats(segmentor):
-    floats = torch.tensor([[[0., 0]], [[10.6, -5]], [[10.4, 3]]])  # BGR
-    sample = SegDataSample(metainfo=dict(ori_shape=(1, 2)))
-    found, = ExportedModel(segmentor).test_step(dict(inputs=[floats], data_samples=[sample]))
-    assert found.pred_sem_seg.data.tolist() == [[[1, 0]]]
-
-
 def test_from_python(detector, segmentor, image):
     model = xcit_dense.load(detector)  # of its three objects one has a score below 0.3
     assert model.classes == ('red', 'green', 'blue')
@@ -81,6 +74,10 @@ def test_from_python(detector, segmentor, image):
     assert found.labels.dtype == np.int64 and found.scores.shape == (40, 60) and found.scores.max() > 0.5
     assert model(image, scores=False).scores is None
     assert model._predictor.read(image).data['inputs'].shape == (3, 20, 30)
+    floats = torch.tensor([[[0., 0]], [[10.6, -5]], [[10.4, 3]]])  # of a pipeline of float32, BGR
+    sample = SegDataSample(metainfo=dict(ori_shape=(1, 2)))
+    found, = ExportedModel(segmentor).test_step(dict(inputs=[floats], data_samples=[sample]))
+    assert found.pred_sem_seg.data.tolist() == [[[1, 0]]]
 
 
 def test_what_a_file_says_is_followed(image, photograph, tmp_path):

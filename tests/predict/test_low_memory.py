@@ -45,13 +45,6 @@ def split(monkeypatch):
     monkeypatch.setattr(LowMemoryEncoderDecoder, 'SCORES', 1000)
 
 
-def test_images_that_are_predicted_in_windows_are_left_to_mmseg(split):
-    model = segmentor()
-    model.test_cfg.update(mode='slide', crop_size=(32, 32), stride=(32, 32))
-    found, = predict(model, torch.randn(1, 3, *SIZE), sample_of((60, 90)))
-    assert 'seg_logits' in found and found.pred_sem_seg.data.shape == (1, 60, 90)
-
-
 @pytest.mark.parametrize('layout', (torch.contiguous_format, torch.channels_last))
 @pytest.mark.parametrize('size', ((120, 181), (40, 60)))
 @pytest.mark.parametrize('classes, count', ((35, 1), (41, 20), (150, 40), (24, 17)))
@@ -101,7 +94,11 @@ def test_what_somebody_replaced_is_called_as_by_mmseg(owner, name, split):
     assert calls == [name] and 'seg_logits' in found
 
 
-def test_one_score_for_a_foreground_is_left_to_mmseg(split):
+def test_windows_and_one_score_for_a_foreground_are_left_to_mmseg(split):
+    model = segmentor()
+    model.test_cfg.update(mode='slide', crop_size=(32, 32), stride=(32, 32))
+    found, = predict(model, torch.randn(1, 3, *SIZE), sample_of((60, 90)))
+    assert 'seg_logits' in found and found.pred_sem_seg.data.shape == (1, 60, 90)
     model = segmentor(2, out_channels=1, threshold=0.4)
     model.decode_head.forward = lambda maps: torch.linspace(-2, 2, 24).expand(1, 1, 16, 24)
     found, = predict(model, torch.randn(1, 3, *SIZE), sample_of())

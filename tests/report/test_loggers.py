@@ -149,6 +149,7 @@ def test_mlflow_has_the_curves_the_config_and_pictures(logged, mlflow_store):
     assert run.data.params['model.backbone.type'] == 'XCiT'
     for key, steps in STEPS.items():
         assert [metric.step for metric in client.get_metric_history(name, key)] == steps
+    assert loggers._allowed('val/a-b c(d)é') == 'val/a-b c_d__'
     assert 'config.py' in [item.path for item in client.list_artifacts(name)]
     pictures = [item.path for item in client.list_artifacts(name, 'images') if item.path.endswith('.png')]
     assert len(pictures) == 6
@@ -193,10 +194,6 @@ def test_mlflow_without_a_server_logs_into_the_work_dir(tmp_path, monkeypatch):
     assert place == f'mlflow ui --backend-store-uri {store}'
     run, = mlflow.MlflowClient(store).search_runs(['1'])
     assert run.data.params == {'a.b': '[1, 2]', 'c.0.d': 'e' * 500}
-
-
-def test_mlflow_has_names_that_it_accepts():
-    assert loggers._allowed('val/a-b c(d)é') == 'val/a-b c_d__'
 
 
 def add_logger(monkeypatch, kind, fails='', **functions):

@@ -11,6 +11,7 @@ from xcit_dense.data.check.agreement import check_names
 from xcit_dense.data.classes import classes_of_data, take_classes
 from xcit_dense.data.datasets import check_data
 from xcit_dense.data.demo import CLASSES
+from xcit_dense.draw import class_colours
 from xcit_dense.errors import DataError
 
 IDS = dict(gaps=(1, 3, 4, 90, 91), large=(10**12, 7, 0, 2**40, 30), texts=('b', 'a', '10', '9', ''),
@@ -112,11 +113,13 @@ def test_heads_with_another_number_of_classes(root):
 
 
 def test_classes_that_somebody_wrote_are_not_overwritten(root):
-    """Those that a run found and dumped are not written by anybody."""
+    """Those that a run found and dumped are not written by anybody: they have the colours of this package."""
     cfg = load_config(TINY_CONFIG, data_root=root, pretrained=False)
     take_classes(cfg)
     take_classes(cfg)
     assert check_classes(cfg) == []
+    cfg.val_dataloader.dataset.metainfo.palette = class_colours(CLASSES)[::-1]
+    assert [finding.kind for finding in check_classes(cfg)] == ['class-explicit']
     cfg.val_dataloader.dataset.metainfo = dict(classes=('one', 'two'))
     finding, = check_classes(cfg)
     assert finding.kind == 'class-explicit' and 'val_dataloader.dataset.metainfo.classes' in finding.sentence
