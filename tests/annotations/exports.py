@@ -5,6 +5,7 @@ import shutil
 import cv2
 import numpy as np
 import yaml
+from annotations.exports_segmentation import save
 
 from xcit_dense.data.demo import CLASSES, paint, texture
 
@@ -46,11 +47,6 @@ def _box(mask):
     return [float(x), float(y), float(width), float(height)]
 
 
-def _save(path, picture):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    assert cv2.imwrite(str(path), picture)
-
-
 def _write(path, content):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content))
@@ -65,7 +61,7 @@ def coco(folder, pictures, name='{:03d}.jpg', named=None, first=1, category=lamb
     """
     images, annotations = [], []
     for number, (picture, objects) in enumerate(pictures):
-        _save(folder / name.format(number), picture)
+        save(folder / name.format(number), picture)
         images.append(dict(id=first + 2 * number, file_name=(named or name).format(number), height=picture.shape[0],
                            width=picture.shape[1]))
         for label, mask in objects:
@@ -139,7 +135,7 @@ def yolo(root, parts=('train', 'val'), counts=(8, 4), polygons=False, form='ultr
                           (root / 'images' / folder, root / 'labels' / folder))
         labels.mkdir(parents=True, exist_ok=True)
         for number, (picture, objects) in enumerate(scenes(count, seed=stream)):
-            _save(images / f'{number:03d}.jpg', picture)
+            save(images / f'{number:03d}.jpg', picture)
             lines = [_label(label, mask, polygons) for label, mask in objects]
             (labels / f'{number:03d}.txt').write_text('\n'.join(lines) + '\n')
         entries[part] = f'../{folder}/images' if form == 'roboflow' else f'images/{folder}'

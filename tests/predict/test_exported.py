@@ -30,11 +30,6 @@ def detector(tmp_path):
 
 
 @pytest.fixture
-def segmentor(tmp_path):
-    return write_segmentor(tmp_path / 'segmentor.onnx', resize=dict(rule='fixed', size=[30, 20]))
-
-
-@pytest.fixture
 def image(tmp_path):
     """The only file of its folder: blue to the left, red to the right."""
     picture = np.zeros((40, 60, 3), np.uint8)
@@ -58,7 +53,7 @@ def test_a_detector(runtime, detector, image, tmp_path):
         image_ids='the numbers in the file names')
 
 
-def test_from_python(detector, segmentor, image):
+def test_from_python(detector, image, tmp_path):
     model = xcit_dense.load(detector)  # of its three objects one has a score below 0.3
     assert model.classes == ('red', 'green', 'blue')
     for given in (image, np.asarray(Image.open(image)), Image.open(image)):
@@ -66,6 +61,7 @@ def test_from_python(detector, segmentor, image):
         assert found.names == ('blue', 'red') and found.masks.shape == (2, 40, 60)
     assert repr(found) == '<2 objects with masks: 1 blue, 1 red>'
     assert len(model(image, threshold=0)) == 3 and len(model([image, image], batch_size=2)) == 2
+    segmentor = write_segmentor(tmp_path / 'segmentor.onnx', resize=dict(rule='fixed', size=[30, 20]))
     model = xcit_dense.load(segmentor)
     found = model(image)
     drawn = found.draw().astype(int)  # the file's colours: blue to the left, red to the right

@@ -1,12 +1,10 @@
 """The report on a test with mmpretrain: its content, and what the hook makes of it, alone and through the tool."""
-import csv
-
 import numpy as np
 import pytest
 import torch
 from mmengine.structures import BaseDataElement
 from PIL import Image
-from report.tested import runner_of
+from report.tested import cells, runner_of
 
 from helpers.tools import run_tool
 from xcit_dense.errors import OutputError
@@ -186,17 +184,12 @@ def prepared(tmp_path):
     return tmp_path / 'config.py', tmp_path / 'w.pth'
 
 
-def table_of(path):
-    with open(path, newline='') as file:
-        return list(csv.reader(file))
-
-
 def test_a_test_of_a_classifier_reports(prepared, tmp_path):
     done = run_tool('test.py', *prepared, '--show-dir', 'shown', cwd=tmp_path)
     assert 'per class, worst first' in done.stdout
-    assert table_of(tmp_path / 'shown/confusion.csv')[1:] == [
+    assert cells(tmp_path / 'shown/confusion.csv')[1:] == [
         ['cat', '1', '0', '0'], ['dog', '2', '0', '0'], ['newt', '2', '0', '0']]
-    assert [row[:5] for row in table_of(tmp_path / 'shown/per_class.csv')] == [
+    assert [row[:5] for row in cells(tmp_path / 'shown/per_class.csv')] == [
         ['class', 'images', 'correct', 'accuracy', 'precision'], ['dog', '2', '0', '0.0', ''],
         ['newt', '2', '0', '0.0', ''], ['cat', '1', '1', '100.0', '20.0']]
     assert np.asarray(Image.open(tmp_path / 'shown/confusion_matrix.png')).std() > 0
@@ -207,7 +200,7 @@ def test_several_processes_report_each_image_once(prepared, two_processes, tmp_p
     first, second = two_processes.run_tool('test.py', *prepared, '--show-dir', tmp_path / 'shown',
                                            '--work-dir', tmp_path)
     assert 'worst first' in first.stdout and 'worst first' not in second.stdout
-    assert [row[1] for row in table_of(tmp_path / 'shown/confusion.csv')[1:]] == ['1', '2', '2']
+    assert [row[1] for row in cells(tmp_path / 'shown/confusion.csv')[1:]] == ['1', '2', '2']
 
 
 def test_the_metrics_are_logged_before_the_report(prepared, tmp_path, monkeypatch):

@@ -1,5 +1,4 @@
 """The confusion matrix of a report, as a table and as a picture, and its other tables, for all tasks."""
-import csv
 import os
 from types import SimpleNamespace
 
@@ -7,6 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
+from report.tested import cells
 
 from xcit_dense.report.content import Column, Confusion, Content, Row, tell_classes, write_classes, write_confusion
 from xcit_dense.report.page import draw_confusion
@@ -17,11 +17,6 @@ ROWS = [Row('car, red', dict(pixels=1234567, IoU=0.125)), Row('no\nclass' + 'x' 
 
 def content(rows):
     return Content('segmentation', [], {}, (COLUMNS, rows), ((), []), None)
-
-
-def cells(path):
-    with open(path, newline='', encoding='utf-8') as file:
-        return list(csv.reader(file))
 
 
 def test_csv_files_have_all_digits_and_names_and_the_truth_in_rows(tmp_path):

@@ -1,4 +1,5 @@
-"""What a report needs of the runner of a test, for samples that were predicted already."""
+"""What a report needs of the runner of a test, for samples that were predicted already; and its tables."""
+import csv
 import logging
 from types import SimpleNamespace
 
@@ -7,6 +8,12 @@ from mmengine.config import Config
 from mmengine.evaluator import BaseMetric, Evaluator
 
 _DATASETS = dict(mmdet='CocoDataset', mmseg='BaseSegDataset', mmpretrain='CustomDataset')
+
+
+def cells(path):
+    """Return the rows of a CSV file."""
+    with open(path, newline='', encoding='utf-8') as file:
+        return list(csv.reader(file))
 
 
 class Samples(list):
