@@ -201,19 +201,15 @@ def test_labels_that_are_no_class_are_wrong():
     assert counts.images[0][1].values == dict(mIoU=pytest.approx(100 / 3), wrong=75)
 
 
-@pytest.mark.parametrize('ignored, classes, kind', ((VOID, 3, torch.uint8), (0, 3, torch.int32),
-                                                    (65535, 1000, torch.int64)))
-def test_label_maps_of_the_worst_are_kept_whole(ignored, classes, kind):
-    noise = torch.Generator().manual_seed(0)
-    truth, prediction = (torch.randint(0, min(classes, 255), (31, 17), generator=noise).to(kind) for _ in '12')
-    truth[:9] = ignored
-    counts = PixelCounts(classes, ignored, 1)
+def test_label_maps_of_the_worst_are_kept_whole():
+    truth, prediction = torch.randint(0, 1000, (2, 31, 17), generator=torch.Generator().manual_seed(0))
+    truth[:9] = 65535
+    counts = PixelCounts(1000, 65535, 1)
     counts.add(0, 'a.png', truth, prediction)
-    (_, _, *images), void = counts.worst[0], classes + 1
+    (_, _, *images), = counts.worst
     for compressed, wanted in zip(images, (truth, prediction), strict=True):
         labels = cv2.imdecode(np.frombuffer(compressed, np.uint8), cv2.IMREAD_UNCHANGED)
-        assert labels.shape == (31, 17) and ((labels == void) == (truth == ignored).numpy()).all()
-        assert np.array_equal(labels[labels != void], wanted[truth != ignored].numpy())
+        assert (labels == np.where(truth == 65535, 1001, wanted)).all() and labels.shape == (31, 17)
 
 
 def test_processes_are_joined():
