@@ -2,7 +2,6 @@
 from pathlib import Path
 
 import pytest
-from mmcv.transforms import LoadImageFromFile
 from mmdet.datasets.transforms import LoadAnnotations
 from mmengine.config import Config, ConfigDict
 
@@ -15,7 +14,7 @@ from xcit_dense.data.classes import classes_of_data, take_classes
 from xcit_dense.data.datasets import DataSet, check_data
 from xcit_dense.data.demo import CLASSES
 from xcit_dense.data.folders import find_images
-from xcit_dense.data.pipelines import image_loader, is_known_loader, loads_masks, map_loader
+from xcit_dense.data.pipelines import loads_masks
 from xcit_dense.errors import DataError
 from xcit_dense.for_mmseg import ImageFolderDataset
 
@@ -167,16 +166,3 @@ def test_masks_are_looked_at_where_a_step_reads_them(root):
             dataset = coco(root, pipeline=[step] if step else [])
             assert loads_masks(DataSet(dataset)) == loads_masks(DataSet(Config(dataset))) == reads, step
             assert kinds_in(dataset) == ({'mask-missing'} if reads else set()), step
-
-
-def test_loaders_are_found_by_their_classes():
-    seg = folders('x')
-    steps = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations')]
-    for scope in ('', 'mmseg.'):
-        pipeline = [dict(step, type=scope + step['type']) for step in steps]
-        dataset = DataSet(dict(seg, pipeline=pipeline))
-        assert image_loader(dataset)[0] is LoadImageFromFile and is_known_loader(*image_loader(dataset))
-        assert map_loader(dataset)[0].__module__.startswith('mmseg')
-    none = image_loader(DataSet(coco('x', pipeline=[])))
-    assert none == (None, {}) and is_known_loader(*none)
-    assert map_loader(DataSet(coco('x', pipeline=[dict(type=MyAnnotations)])))[0] is MyAnnotations

@@ -28,7 +28,7 @@ def test_label_maps_that_a_step_of_the_user_reads_are_not_judged_and_need_names(
     own = folders(root, pipeline=[dict(type='LoadImageFromFile'), dict(type=Tens)])
     assert check_data_set(own).findings == [] and len(classes_of_data(own)['classes']) == 6
     assert check_data_set(dict(own, pipeline=own['pipeline'][:1])).findings == []  # nothing reads them
-    standard = dict(own, pipeline=[dict(type='LoadImageFromFile'), dict(type='LoadAnnotations')])
+    standard = dict(own, pipeline=[dict(type='mmseg.LoadImageFromFile'), dict(type='mmseg.LoadAnnotations')])
     only(check_data_set(standard), 'map-labels')
     with pytest.raises(DataError, match='has the label'):
         classes_of_data(standard)
