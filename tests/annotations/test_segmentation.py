@@ -39,8 +39,7 @@ def cityscapes(root):
 LAYOUTS = dict(
     camvid=(exports.camvid, 4, 2, 'train000.png', exports.CAMVID),
     camvid_colours=(exports.camvid_colours, 3, 3, 'train000.png', exports.CAMVID),
-    voc=(exports.voc, 3, 2, 's000.jpg', '01234'),
-    cvat=(exports.cvat, 4, 1, None, exports.CAMVID),
+    voc=(exports.voc, 3, 2, 's000.jpg', '01234'), cvat=(exports.cvat, 4, 1, None, exports.CAMVID),
     roboflow=(exports.roboflow, 3, 2, 'train000.jpg', exports.CAMVID),
     images_masks=(images_and_masks, 8, 2, None, '01234'),
     images_train=(lambda root: below(root, 'images/{}', 'labels/{}'), 3, 3, 'train000.jpg', '01234'),

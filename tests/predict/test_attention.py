@@ -37,8 +37,7 @@ def seen(image, size=None):
 
 
 @pytest.mark.parametrize('kind, patch, blocks, size, input_size', (
-    ('p8', 8, None, None, [51, 75]), ('p8', 8, [2], None, [51, 75]),
-    ('dino', 16, None, 102, [102, 150])))
+    ('p8', 8, None, None, [51, 75]), ('p8', 8, [2], None, [51, 75]), ('dino', 16, None, 102, [102, 150])))
 def test_attention_of_a_classifier(kind, patch, blocks, size, input_size, files, image, tmp_path):
     file = files / f'{kind}.pth'
     arrays, picture = show(file, image, tmp_path / 'out', blocks=blocks, size=size)
@@ -102,8 +101,7 @@ def test_components_and_levels_of_a_dense_model(files, image, tmp_path):
 
 @pytest.mark.parametrize('kind, options, shows, blocks', (
     ('dense', dict(show='levels'), {'level'}, []), ('dense', dict(show='components'), {'components'}, [1, 2, 3, 4]),
-    ('dense', dict(blocks=[3, 1, 3]), {'components', 'level'}, [1, 3]),
-    ('backbone', {}, {'components'}, [4, 6, 8, 12]),
+    ('dense', dict(blocks=[3, 1, 3]), {'components', 'level'}, [1, 3]), ('backbone', {}, {'components'}, [4, 6, 8, 12]),
     ('p8', dict(show='components'), {'components'}, [4, 6, 8, 12]),
     ('p8', dict(show='components', blocks=[12, 5]), {'components'}, [5, 12])))
 def test_what_is_shown_can_be_chosen(kind, options, shows, blocks, files, image, tmp_path):

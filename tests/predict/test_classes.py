@@ -83,8 +83,7 @@ def test_no_file_and_no_checkpoint_give_nobody_elses_names(tmp_path):
     ('ADE20KDataset', dict(reduce_zero_label=False), {}, (0, 1, 2)),
     ('ADE20KDataset', {}, dict(reduce_zero_label=False), (0, 1, 2)),
     ('mmseg.ADE20KDataset', {}, {}, (1, 2, 3)),  # the default of its class
-    (ADE20KDataset, {}, {}, (1, 2, 3)),
-    ('CityscapesDataset', {}, {}, (0, 1, 2)),
+    (ADE20KDataset, {}, {}, (1, 2, 3)), ('CityscapesDataset', {}, {}, (0, 1, 2)),
     ('ImageFolderDataset', dict(reduce_zero_label=True, ignore_labels=[2, 4]), {}, (1, 3, 5))))
 def test_the_first_label_is_that_of_the_data(kind, dataset, meta, numbers):
     cfg = segmentor(type=kind, **dataset)

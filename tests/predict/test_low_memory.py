@@ -122,11 +122,8 @@ FOUR = dict(in_channels=[32] * 4, in_index=[0, 1, 2, 3], channels=16, num_classe
 FPN = dict(FOUR, feature_strides=[4, 8, 16, 32])
 #: Heads of mmseg; others differ from these only in their layers.
 HEADS = dict(
-    **dict.fromkeys(('FCNHead', 'PSPHead', 'SETRUPHead'), ONE),
-    **dict.fromkeys(('SegformerHead', 'UPerHead'), FOUR),
-    DAHead=dict(ONE, pam_channels=8),
-    EncHead=dict(FOUR, num_codes=4),
-    FPNHead=FPN,
+    **dict.fromkeys(('FCNHead', 'PSPHead', 'SETRUPHead'), ONE), **dict.fromkeys(('SegformerHead', 'UPerHead'), FOUR),
+    DAHead=dict(ONE, pam_channels=8), EncHead=dict(FOUR, num_codes=4), FPNHead=FPN,
     **{'FPNHead with aligned corners': dict(FPN, align_corners=True)},
     SegmenterMaskTransformerHead=dict(ONE, num_layers=1, num_heads=2, embed_dims=16),
 )

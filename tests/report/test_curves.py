@@ -98,8 +98,7 @@ def test_losses_on_the_validation_data_have_the_colours_of_the_training(tmp_path
 
 @pytest.mark.parametrize('steps, epochs', (
     (range(50, 1001, 50), 10), (range(30, 1001, 30), 10),  # an epoch has 100 iterations; its last is logged or not
-    (range(85, 1021, 85), 10),
-    ((1, 2), None)))  # nothing is known after one epoch
+    (range(85, 1021, 85), 10), ((1, 2), None)))  # nothing is known after one epoch
 def test_epochs_are_a_second_axis(steps, epochs, tmp_path):
     write_logs(tmp_path, [dict(loss=1., epoch=(step - 1) // 100 + 1, step=step) for step in steps])
     axes = figure_of(tmp_path).axes[0]

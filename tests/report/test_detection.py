@@ -105,10 +105,8 @@ BOX, NEAR, FAR = (10., 10., 20., 20.), (12., 10., 20., 20.), (60., 60., 20., 20.
 
 
 @pytest.mark.parametrize('objects, predictions, of_class, of_any', [
-    ([], [], [], []),
-    ([], [(0, BOX, 0.9)], [NONE], [NONE]),
-    ([(0, BOX, False)], [(0, NEAR, 0.9)], [0], [0]),
-    ([(0, BOX, False)], [(0, FAR, 0.9)], [NONE], [NONE]),
+    ([], [], [], []), ([], [(0, BOX, 0.9)], [NONE], [NONE]),
+    ([(0, BOX, False)], [(0, NEAR, 0.9)], [0], [0]), ([(0, BOX, False)], [(0, FAR, 0.9)], [NONE], [NONE]),
     *(([(0, BOX, False)], [(0, (10., 10., width, 20.), 0.9)], found, found)  # half of the area is enough
       for width, found in ((10., [0]), (9.99, [NONE]))),
     # the higher score takes the object, whatever the IoU; the second prediction is one too many

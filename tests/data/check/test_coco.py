@@ -49,8 +49,7 @@ def without(key):
 #: Kind, the function that plants it, and a part of the finding: the place or the value.
 FAULTS = (
     ('bad-record', lambda c: c['annotations'].insert(0, [1]), 'annotations[0]'),
-    ('bad-record', lambda c: c['images'].append(None), 'images[6]'),
-    ('bad-record', without('bbox'), "no 'bbox'"),
+    ('bad-record', lambda c: c['images'].append(None), 'images[6]'), ('bad-record', without('bbox'), "no 'bbox'"),
     ('bad-record', fields('annotations', 0, image_id=[1]), "'image_id'"),
     ('bad-record', fields('annotations', 0, bbox=[1, 2, 3, '4']), "[1, 2, 3, '4']"),
     ('bad-record', fields('categories', 0, name=3), "'name'"),
