@@ -55,8 +55,7 @@ def test_tests_and_resumed_runs_use_the_images_that_the_training_held_out(tmp_pa
     (tmp_path / 'gone').rename(run)
     done = run_tool('train.py', TINY_CONFIG, '--data-root', root, '--work-dir', tmp_path / 'on', '--resume',
                     run / 'epoch_1.pth', '--cfg-options', 'train_cfg.max_epochs=2')
-    assert 'training    3 images' in done.stdout
-    assert (run / 'data/val.json').read_bytes() == held_out
+    assert 'training    3 images' in done.stdout and (run / 'data/val.json').read_bytes() == held_out
     assert not (tmp_path / 'tested/data').exists() and not (tmp_path / 'on/data').exists()
 
 

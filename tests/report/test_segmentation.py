@@ -153,8 +153,7 @@ def test_facts_name_what_was_tested(tmp_path, monkeypatch):
     assert (facts['checkpoint'], facts['config']) == ('run/iter_4.pth', 'made in memory')
     assert facts['test data'] == '1 image of 5 classes'
     assert facts['labelled pixels'] == '2; those with the label 255 do not count' and 'torch' in facts['versions']
-    assert 'merged' in facts['test-time augmentation']
-    assert content.work_dir == str(tmp_path / 'run')
+    assert 'merged' in facts['test-time augmentation'] and content.work_dir == str(tmp_path / 'run')
     content = Run([sample([[0]], [[0]])], [IoUMetric()], cfg=dict(load_from='elsewhere/iter_4.pth')).content
     assert content.work_dir is None and 'test-time augmentation' not in dict(content.facts)
     confusion = Run([sample([[0, 1]], [[1, 1]])], [IoUMetric(ignore_index=9)], NAMES[:2]).content.confusion
