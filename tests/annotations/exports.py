@@ -14,10 +14,7 @@ ROBOFLOW = {part: f'{part}/_annotations.coco.json' for part in ('train', 'valid'
 
 
 def scenes(count, size=96, objects=3, radius=(0.1, 0.2), seed=0):
-    """Yield images (size, size, 3) uint8 with their objects: pairs of a label and a mask (size, size) bool.
-
-    ``radius`` is that of the objects, as shares of the picture; they do not overlap.
-    """
+    """Yield images (size, size, 3) uint8 with objects apart, as shares of the side; each has a label and a mask."""
     for index in range(count):
         rng = np.random.default_rng((seed, index))
         picture = texture(rng, size, size, 'noise', contrast=35).astype(np.uint8)
@@ -122,11 +119,8 @@ def fiftyone(root, parts=()):
 
 
 def yolo(root, parts=('train', 'val'), counts=(8, 4), polygons=False, form='ultralytics'):
-    """YOLO labels, boxes or polygons.
-
-    ``form`` is that of Ultralytics (``images/train``, ``labels/train``), ``roboflow`` (``train/images``, called
-    ``../train/images``), ``lists`` of images in text files, or ``bare``, without ``data.yaml``.
-    """
+    """YOLO labels as of Ultralytics (``images/train``, ``labels/train``), of ``roboflow`` (``train/images``, called
+    ``../train/images``), with ``lists`` of images in text files, or ``bare``, without ``data.yaml``."""
     folders = {part: dict(val='valid').get(part, part) if form == 'roboflow' else part for part in parts}
     entries = {}
     for stream, (part, count) in enumerate(zip(parts, counts, strict=True)):

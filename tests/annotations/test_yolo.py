@@ -64,10 +64,7 @@ def test_forms(form, polygons, folder, tmp_path, capfd):
 
 @pytest.mark.parametrize('form', ('lists', 'roboflow', 'bare', 'cvat'))
 def test_files_that_were_written_on_windows(form, folder, tmp_path):
-    """Byte order marks, line ends and separators, in the description, lists, labels and classes.
-
-    CVAT's labels are next to the images, also below a folder named images.
-    """
+    """Byte order marks, line ends and separators, also below a folder named images. CVAT's labels are beside them."""
     root = (exports.yolo_of_cvat(tmp_path / 'images/data') if form == 'cvat' else
             exports.yolo(tmp_path / 'images/data', ('train', ), (4, ), form=form))
     for path in root.rglob('*'):

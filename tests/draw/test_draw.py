@@ -37,10 +37,8 @@ def draw(boxes, labels, masks=None, scores=None, marks=None):
 
 
 def test_classes_have_the_colours_of_a_palette_that_has_all_or_their_own():
-    """The same in a detector and in a segmentor; of twenty, no two have nearly the same hue and tone.
-
-    In RGB red, blue, green; the background is grey at any place and uses up no colour.
-    """
+    """The same in a detector and in a segmentor; of twenty, no two have nearly the same hue and tone."""
+    # red, blue, green; the background is grey at any place and uses up no colour
     assert class_colours(['a', 'background', 'c', 'd']) == [(242, 36, 36), (90, 90, 90), (36, 96, 242), (157, 242, 36)]
     palette = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]])
     assert class_colours('ab', palette) == [(1, 2, 3), (4, 5, 6)]

@@ -121,8 +121,7 @@ def test_results_of_known_objects(predictor_of, images, tmp_path):
     (('7.png', 'deep/0012.png'), ('deep/0012.png', 'other.png', '7.png'), [1002, 1000]),
     (('7.png', 'deep/0012.png'), ('7.png', ), [7, 12])))
 def test_ids_of_images(names, listed, ids, images, tmp_path):
-    """Those of the annotation file of the data if it lists all; otherwise the numbers in the names if all have one and
-    no two are equal, otherwise the positions from 1."""
+    """Those of the annotation file if it lists all; otherwise the numbers in the names if no two are equal."""
     (tmp_path / 'a.json').write_text(json.dumps(dict(annotations=[], categories=[], images=[
         dict(id=1000 + i, file_name=name) for i, name in enumerate(listed)])))
     cfg = load_config(TINY_CONFIG, pretrained=False)
@@ -176,8 +175,7 @@ FIELDS = np.indices((HEIGHT, WIDTH))[0] // 20 * 2 + np.indices((HEIGHT, WIDTH))[
 @pytest.mark.parametrize('first, label_map, numbers', (
     (0, None, (0, 1, 2, 3, 4, 5)), (1, {0: 255, 1: 0, 2: 1, 3: 255, 4: 2, 5: 3, 6: 4, 7: 5}, (2, 3, 5, 6, 7, 8))))
 def test_label_maps_of_known_labels(predictor_of, images, tmp_path, first, label_map, numbers):
-    """Every pixel has the number of its class in the data: from 0, or from 1 where 0 is unlabelled, without those that
-    the training ignored; an output without a name has the next one."""
+    """Every pixel has the number of its class in the data; an output without a name has the next one."""
     maps = FIELDS, np.where(FIELDS == 4, 7, FIELDS)[::-1].copy()
     predictor = predictor_of(*map(segmented, maps), dataset=dict(reduce_zero_label=not first),  # the checkpoint counts
                              reduce_zero_label=bool(first), palette=PALETTE, label_map=label_map)

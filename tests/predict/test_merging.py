@@ -143,8 +143,7 @@ def test_what_the_model_finds_twice_in_a_tile_it_finds_twice():
 
 
 def test_cut_masks_are_those_of_the_whole_image():
-    """Run lengths, parts, samples and unions of masks of all kinds: empty, full, of whole columns, of single pixels.
-    Together they are used as an array."""
+    """Of all kinds: empty, full, of whole columns, of single pixels. Together they are used as an array."""
     noise = np.random.default_rng(0)
     for _ in range(300):
         height, width = noise.integers(1, 9, 2)

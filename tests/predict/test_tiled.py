@@ -1,5 +1,4 @@
-"""Tiles: how an image is cut into them, labels from their scores, and pictures predicted in them: by a detector that
-finds all that it sees, and by trained models through the tool."""
+"""Tiles: how an image is cut into them, labels from their scores, and pictures predicted in them."""
 import json
 import sys
 from types import SimpleNamespace

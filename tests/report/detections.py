@@ -15,10 +15,7 @@ WIDTH, HEIGHT = 100, 110
 
 
 def write_truth(folder, images, classes=('cat', 'dog', 'newt'), with_files=False):
-    """Write a COCO file with category ids 10, 20, ... and return its path.
-
-    Objects are image by image: class number, x, y, width, height, and optionally ``crowd``.
-    """
+    """Write a COCO file of objects by image: class, x, y, width, height, and perhaps ``crowd``; return its path."""
     content = dict(images=[], annotations=[], categories=[dict(id=10 * i, name=name)
                                                           for i, name in enumerate(classes, 1)])
     for number, objects in enumerate(images, 1):

@@ -30,8 +30,7 @@ def sample(truth=None, prediction=None, path=None):
 
 
 def maps(classes=5):
-    """Ground truth with unlabelled pixels and with the classes but the last one, and predictions that are often right.
-    """
+    """Ground truth with unlabelled pixels and all classes but the last, and predictions that are often right."""
     noise = np.random.default_rng(0)
     truth = noise.integers(0, classes - 1, (6, 40, 50))
     prediction = np.where(noise.random(truth.shape) < 0.7, truth, noise.integers(0, classes - 1, truth.shape))

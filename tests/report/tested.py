@@ -36,10 +36,7 @@ class Counting(BaseMetric):
 
 
 def runner_of(framework, samples, metrics=(), model=None, cfg=None, **dataset):
-    """Return a runner whose model returned such samples; ``said`` has what it logs, ``cfg`` is more of its config.
-
-    The rest are attributes of the data set, such as ``metainfo``.
-    """
+    """Return a runner whose model returned such samples; ``said`` has what it logs, the rest is of the data set."""
     said, meta = [], dataset.get('metainfo')
     evaluator = Evaluator([*metrics])
     evaluator.dataset_meta = meta
