@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 import torch
 from mmdet.structures import DetDataSample
-from mmengine.registry import MODELS, init_default_scope
 
 import xcit_dense
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
-from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError
 from xcit_dense.for_mmdet import ChannelsDetDataPreprocessor
 
@@ -94,19 +92,6 @@ def test_the_check_knows_arrays_that_the_config_does_not_read(channels, words, d
         f'{part}_dataloader = {loader}\n' for part in ('train', 'val', 'test')))
     code, _ = check(config, data('.npy'), tmp_path, call_tool)
     assert code == bool(words) and words in (tmp_path / 'check/findings.json').read_text()
-
-
-def test_weights_for_three_channels_start_five(trained, tmp_path):
-    file = trained[0] / 'epoch_2.pth'
-    (tmp_path / 'five.py').write_text(f'_base_ = "{TINY_CONFIG}"\nmodel = dict(backbone=dict(in_channels=5, '
-                                      f'init_cfg=dict(type="Pretrained", checkpoint="{file}")))')
-    init_default_scope('mmdet')
-    model = MODELS.build(load_config(tmp_path / 'five.py').model.backbone)
-    model.init_weights()
-    name = 'patch_embed.proj.0.0.weight'
-    wanted = torch.load(file, weights_only=True)['state_dict'][f'backbone.{name}']
-    got = model.state_dict()[name]
-    assert torch.allclose(got, torch.stack([wanted[:, i] / (2 if i < 2 else 1) for i in (0, 1, 2, 0, 1)], 1))
 
 
 def test_each_channel_has_its_statistics():
