@@ -85,8 +85,7 @@ def test_voc_has_its_own_names_and_the_test_part_is_taken_where_it_has_label_map
 def test_masks_of_label_studio_become_one_label_map(tmp_path, capfd):
     root = exports.label_studio(tmp_path / 'data')
     cfg = segmentor(root, tmp_path / 'run')
-    said = capfd.readouterr().out
-    assert 'ignored 1 image without masks' in said
+    assert 'ignored 1 image without masks' in capfd.readouterr().out
     assert cfg.train_dataloader.dataset.metainfo.classes == ('background', 'car', 'pole')
     parts = {**found(cfg), **found(cfg, 'val')}
     assert sorted(parts) == [f'{name}.jpg' for name in exports.names(4)]  # without the one that nobody annotated

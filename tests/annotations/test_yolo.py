@@ -139,8 +139,7 @@ def test_descriptions_that_cannot_be(folder, one):
     (root / 'classes.txt').write_text('b\na\n')
     for names, wanted in (({0: 'b', 1: 'a'}, ['b', 'a']), ({'1': 'b', '0': 'a'}, ['a', 'b']), (None, ['b', 'a']),
                           ([7, True], ['7', 'True'])):  # these can be
-        content = one('1 0.5 0.5 0.5 0.5', names=names)
-        assert [category['name'] for category in content['categories']] == wanted
+        assert [category['name'] for category in one('1 0.5 0.5 0.5 0.5', names=names)['categories']] == wanted
     (root / 'classes.txt').rename(root / 'labels/classes.txt')  # as LabelImg writes it
     assert [category['name'] for category in one('0 .5 .5 .5 .5', names=None)['categories']] == ['b', 'a']
     (root / 'data.yaml').unlink()

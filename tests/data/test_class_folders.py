@@ -94,8 +94,7 @@ def test_what_is_not_there_is_named(root):
 
 def test_mmpretrain_is_asked_for_its_own_data_sets_alone(monkeypatch):
     for kind in ('CustomDataset', 'mmpretrain.CUB', 'CUB'):
-        step = DataSet(dict(type=kind)).class_of('TRANSFORMS', 'RandomErasing')
-        assert step.__module__.startswith('mmpretrain.')
+        assert DataSet(dict(type=kind)).class_of('TRANSFORMS', 'RandomErasing').__module__.startswith('mmpretrain.')
     monkeypatch.setattr('xcit_dense.data.datasets.import_module', lambda name: (
         import_module(name) if 'mmpretrain' not in name else pytest.fail('it takes seconds to import')))
     for kind, prefix in (('CocoDataset', 'img'), ('ADE20KDataset', 'img_path')):

@@ -35,8 +35,7 @@ def test_smaller_data_set_takes_the_place_of_a_larger_one(tmp_path):
     (tmp_path / 'images/training/mine.jpg').touch()
     make_demo_data(tmp_path, num_train=2, num_val=1, size=48)
     for folder in ('train2017', 'images/training', 'annotations/training'):
-        names = {path.stem for path in (tmp_path / folder).iterdir()}
-        assert names - {'mine'} == {'000000000001', '000000000002'}
+        assert {path.stem for path in (tmp_path / folder).iterdir()} - {'mine'} == {'000000000001', '000000000002'}
     assert [path.name for path in (tmp_path / 'classes/train/star').iterdir()] == ['star_0001.jpg']
     assert (tmp_path / 'images/training/mine.jpg').is_file()
 

@@ -26,8 +26,7 @@ def image(tmp_path):
 
 def show(file, image, out, **options):
     """Run over an image; give its arrays and its picture, RGB."""
-    words = predict_files(Attention(file, **options), *find_images(image.parent.parent), out)
-    assert ': 1 picture and ' in words
+    assert ': 1 picture and ' in predict_files(Attention(file, **options), *find_images(image.parent.parent), out)
     with np.load(out / 'deep/a.npz') as arrays:
         return dict(arrays), cv2.imread(str(out / 'deep/a.png'))[..., ::-1]
 

@@ -179,8 +179,7 @@ def test_label_maps_of_known_labels(predictor_of, images, tmp_path, first, label
     maps = FIELDS, np.where(FIELDS == 4, 7, FIELDS)[::-1].copy()
     predictor = predictor_of(*map(segmented, maps), dataset=dict(reduce_zero_label=not first),  # the checkpoint counts
                              reduce_zero_label=bool(first), palette=PALETTE, label_map=label_map)
-    words = predict_files(predictor, *images('x/a.jpg', 'b.png'), tmp_path / 'out')
-    assert ': 2 pictures and 2 label maps' in words
+    assert ': 2 pictures and 2 label maps' in predict_files(predictor, *images('x/a.jpg', 'b.png'), tmp_path / 'out')
     for name, wanted in zip(('x/a', 'b'), maps, strict=True):
         written = Image.open(tmp_path / f'out/labels/{name}.png')
         table = np.array([*numbers, numbers[-1] + 1, numbers[-1] + 2])

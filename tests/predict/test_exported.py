@@ -80,11 +80,9 @@ def test_what_a_file_says_is_followed(image, photograph, tmp_path):
     """Whether marks of cameras turn images, and whether there are masks and objects."""
     turned = photograph(tmp_path / '6.jpg', np.asarray(Image.open(image)))
     for turns, shape in ((True, (60, 40)), (False, (40, 60))):
-        model = xcit_dense.load(write_segmentor(tmp_path / 'm.onnx', turns=turns))
-        assert model(turned).labels.shape == shape
+        assert xcit_dense.load(write_segmentor(tmp_path / 'm.onnx', turns=turns))(turned).labels.shape == shape
     for num, names in ((0, ()), (1, ('red', ))):
-        path = write_detector(tmp_path / 'M.ONNX', DETS[:1], np.array([0]), num=num)
-        found = xcit_dense.load(path)(image)
+        found = xcit_dense.load(write_detector(tmp_path / 'M.ONNX', DETS[:1], np.array([0]), num=num))(image)
         assert found.names == names and found.masks is None and found.draw().shape == (40, 60, 3)
         assert found.to_supervision().mask is None
 

@@ -75,8 +75,7 @@ def test_labels_are_those_of_the_tool(tiles, segmentor, trained_segmentor, path,
 
 def test_scores_are_the_softmax(segmentor, path):
     found = segmentor(path)
-    sample = segmentor._predictor.samples([segmentor._predictor.read(path)])[0]
-    wanted = sample.seg_logits.data.softmax(0).max(0)
+    wanted = segmentor._predictor.samples([segmentor._predictor.read(path)])[0].seg_logits.data.softmax(0).max(0)
     assert np.array_equal(found.labels, wanted.indices.numpy())
     assert np.allclose(found.scores, wanted.values.numpy(), rtol=1e-6)
     logits, labels = torch.tensor([[[0.2, 0.9]]]), torch.tensor([[[0, 1]]])

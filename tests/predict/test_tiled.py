@@ -92,8 +92,7 @@ def test_blended_scores_have_no_seams(overlap):
                         scores=True)
     for axis, length in ((1, 50), (2, 70)):
         first, second, *_ = tiling.spans(length)
-        shared = min(first.end - second.start, 10)
-        assert np.abs(np.diff(scores.numpy(), axis=axis)).max() < 2 / shared
+        assert np.abs(np.diff(scores.numpy(), axis=axis)).max() < 2 / min(first.end - second.start, 10)
 
 
 def test_without_scores_a_pixel_has_the_label_of_the_nearer_tile():

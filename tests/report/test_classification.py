@@ -185,8 +185,7 @@ def prepared(tmp_path):
 
 
 def test_a_test_of_a_classifier_reports(prepared, tmp_path):
-    done = run_tool('test.py', *prepared, '--show-dir', 'shown', cwd=tmp_path)
-    assert 'per class, worst first' in done.stdout
+    assert 'per class, worst first' in run_tool('test.py', *prepared, '--show-dir', 'shown', cwd=tmp_path).stdout
     assert cells(tmp_path / 'shown/confusion.csv')[1:] == [
         ['cat', '1', '0', '0'], ['dog', '2', '0', '0'], ['newt', '2', '0', '0']]
     assert [row[:5] for row in cells(tmp_path / 'shown/per_class.csv')] == [

@@ -150,8 +150,7 @@ def test_minus_one_is_no_result(tmp_path):
     runner = runner_of(cfg, tmp_path, dict(of_validations=[[1, -1.]], last_ckpt='a/iter_10.pth'))
     text = EndingHook().describe_end(runner)
     assert 'best     none: the validation data has no object that can be evaluated\n' in text
-    hook = DenseCheckpointHook(save_best='coco/segm_mAP')
-    assert hook.save_best_of(None, {'coco/segm_mAP': -1.}) is None
+    assert DenseCheckpointHook(save_best='coco/segm_mAP').save_best_of(None, {'coco/segm_mAP': -1.}) is None
     said = []
     runner = SimpleNamespace(_train_loop=SimpleNamespace(run=None), cfg=Config(), logger=SimpleNamespace(
         info=said.append))

@@ -151,8 +151,7 @@ def test_mlflow_has_the_curves_the_config_and_pictures(logged, mlflow_store):
         assert [metric.step for metric in client.get_metric_history(name, key)] == steps
     assert loggers._allowed('val/a-b c(d)é') == 'val/a-b c_d__'
     assert 'config.py' in [item.path for item in client.list_artifacts(name)]
-    pictures = [item.path for item in client.list_artifacts(name, 'images') if item.path.endswith('.png')]
-    assert len(pictures) == 6
+    assert len([item.path for item in client.list_artifacts(name, 'images') if item.path.endswith('.png')]) == 6
 
 
 def test_a_resumed_run_continues_the_curves(tmp_path):
@@ -303,8 +302,7 @@ def test_other_tools_need_no_package(trained_segmentor, demo_data, tmp_path, mon
     image = next((demo_data / 'images').rglob('*.jpg'))
     run_tool('predict.py', config, trained_segmentor[0], image, '--out', tmp_path / 'out')
     # a training from that config too: a warning, as the option was not given
-    done = run_tool('train.py', config, '--work-dir', tmp_path / 'again')
-    assert 'TensorBoard failed: ' in done.stdout
+    assert 'TensorBoard failed: ' in run_tool('train.py', config, '--work-dir', tmp_path / 'again').stdout
 
 
 @pytest.mark.integration

@@ -200,6 +200,5 @@ def test_curves_are_those_of_the_work_dir(read, tmp_path):
     log = tmp_path / '20250101_000000/vis_data/scalars.json'
     log.parent.mkdir(parents=True)
     log.write_text('\n'.join(json.dumps(dict(loss=1., step=step)) for step in (1, 2, 3)))
-    page = read(make_content(work_dir=tmp_path, pictures=0))
-    picture, = page.all('img')
+    picture, = read(make_content(work_dir=tmp_path, pictures=0)).all('img')
     assert picture['src'].startswith('data:image/svg+xml;base64,')

@@ -39,8 +39,7 @@ def test_classes_are_matched_by_name(root):
 
 def test_classes_of_label_maps(root):
     names = ('background', *CLASSES)
-    swapped = folders(root, metainfo=dict(classes=(*names[:-2], names[-1], names[-2])))
-    only(check_data_set(swapped), 'class-order')
+    only(check_data_set(folders(root, metainfo=dict(classes=(*names[:-2], names[-1], names[-2])))), 'class-order')
     (root / 'classes.txt').write_text('sky\nsky\n')
     only(check_data_set(folders(root)), 'class-list')
     (root / 'classes.txt').unlink()

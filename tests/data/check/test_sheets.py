@@ -129,8 +129,7 @@ def test_cells_stand_in_rows_with_captions_above(tmp_path):
     shades = [(10 * i, 90, 250 - 10 * i) for i in range(20)]
     samples = [dict(file=image(tmp_path, name=f'{i}.png', colour=shade), annotations=[],
                     captions=['wrong'] * (i < 12)) for i, shade in enumerate(shades)]
-    report = Report('x', classes=[('disc', 1, 1)], samples=samples)
-    assert draw_contact_sheet(report, tmp_path / 'sheet.png') == 16
+    assert draw_contact_sheet(Report('x', classes=[('disc', 1, 1)], samples=samples), tmp_path / 'sheet.png') == 16
     sheet = np.asarray(Image.open(tmp_path / 'sheet.png')).astype(int)
     band, cell = 6 + 17 * 3, HEIGHT + 44 + 6 + 17 * 3
     assert sheet.shape == (4 * (cell + GAP) + GAP, 4 * (WIDTH + GAP) + GAP, 3)
