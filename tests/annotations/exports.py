@@ -121,10 +121,9 @@ def fiftyone(root, parts=()):
 def yolo(root, parts=('train', 'val'), counts=(8, 4), polygons=False, form='ultralytics'):
     """YOLO labels as of Ultralytics (``images/train``, ``labels/train``), of ``roboflow`` (``train/images``, called
     ``../train/images``), with ``lists`` of images in text files, or ``bare``, without ``data.yaml``."""
-    folders = {part: dict(val='valid').get(part, part) if form == 'roboflow' else part for part in parts}
     entries = {}
     for stream, (part, count) in enumerate(zip(parts, counts, strict=True)):
-        folder = folders[part]
+        folder = 'valid' if form == 'roboflow' and part == 'val' else part
         images, labels = ((root / folder / 'images', root / folder / 'labels') if form == 'roboflow' else
                           (root / 'images' / folder, root / 'labels' / folder))
         labels.mkdir(parents=True, exist_ok=True)

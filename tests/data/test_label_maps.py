@@ -92,8 +92,7 @@ def camvid(tmp_path):
     (False, exports.CAMVID, (0, ), ('road', 'pole', 'car', 'void')), (False, None, (2, ), '0134'),
     (True, exports.CAMVID[1:], (4, 2), ('road', 'car'))))  # 0 is unlabelled
 def test_ignored_labels_are_255_after_loading_and_others_move_up(tmp_path, zero, listed, ignored, classes):
-    root = exports.camvid(tmp_path / 'data', listed=listed)
-    cfg = config(root, *ignored, options={
+    cfg = config(exports.camvid(tmp_path / 'data', listed=listed), *ignored, options={
         f'{part}_dataloader.dataset.reduce_zero_label': zero for part in ('train', 'val', 'test')})
     check_before_training(cfg)
     take_classes(cfg)

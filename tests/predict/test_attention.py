@@ -216,9 +216,8 @@ def test_components_are_those_of_a_decomposition():
 def test_the_sign_is_that_of_the_largest_weight():
     """Tokens that are alike have components of zero."""
     line = torch.linspace(-1, 1, 12).view(3, 4)
-    maps = torch.stack((0.2 * line, -2 * line, line))[None]
     for sign in (1, -1):
-        found, shares = principal_components(sign * maps, count=1)
+        found, shares = principal_components(sign * torch.stack((0.2 * line, -2 * line, line))[None], count=1)
         # the second channel has the largest weight, and it counts positive
         assert torch.allclose(found[0, 0] / found[0, 0].abs().max(), -sign * line, atol=1e-6)
         assert shares[0, 0] == pytest.approx(1)

@@ -96,10 +96,9 @@ def drawn_by(kind, visualizer, image, sample=None, loading={}, **options):
     runner = runner_of(images_in(folder, img='images'), loading, visualizer=visualizer, work_dir=str(folder),
                        timestamp='now')
     np.random.seed(0)
-    hook = kind(draw=True, test_out_dir=str(folder / kind.__name__), **options)
     sample = sample or sample_of(image)
     sample.set_metainfo(dict(img_path=str(image)))
-    hook.after_test_iter(runner, 0, None, [sample])
+    kind(draw=True, test_out_dir=str(folder / kind.__name__), **options).after_test_iter(runner, 0, None, [sample])
     return np.asarray(Image.open(folder / kind.__name__ / ('deep/a.png' if kind is DrawingHook else 'a.png')))
 
 

@@ -108,10 +108,9 @@ def test_windows_and_one_score_for_a_foreground_are_left_to_mmseg(split):
 
 def test_test_time_augmentation_has_the_scores_that_it_merges(split):
     images, model = [torch.randint(0, 256, (3, *SIZE), dtype=torch.uint8)], segmentor()
-    outer = LowMemorySegTTAModel(module=model)
     data = dict(inputs=[images, images], data_samples=[[sample_of(img_path='a')], [sample_of(img_path='a')]])
     with torch.no_grad():
-        merged, = outer.test_step(data)
+        merged, = LowMemorySegTTAModel(module=model).test_step(data)
     assert merged.pred_sem_seg.data.shape[-2:] == SIZE
     assert model.keeps_scores and not segmentor().keeps_scores
 

@@ -48,9 +48,8 @@ def test_files_and_arrays_are_what_the_loader_of_the_config_gives(options, photo
     (16383, 'color', True), (16384, 'color', False), (4095, 'unchanged', False)))
 def test_images_that_lose_most_of_their_values_are_warned_of(highest, color_type, warned, tmp_path):
     cv2.imwrite(str(tmp_path / 'a.png'), np.full((4, 4), highest, np.uint16))
-    step = dict(type='LoadImageFromFile', color_type=color_type)
     with warnings.catch_warnings(record=True) as found:
-        ImageReader(dict(pipeline=[step])).read(tmp_path / 'a.png')
+        ImageReader(dict(pipeline=[dict(type='LoadImageFromFile', color_type=color_type)])).read(tmp_path / 'a.png')
     assert ['16-bit' in str(warning.message) for warning in found] == [True] * warned
 
 

@@ -109,10 +109,9 @@ def test_pixels_are_shown_in_percent_and_of_very_many_classes_the_most_confused(
     for classes, has_numbers in ((30, True), (31, False)):  # and the background
         content.confusion = make_content(classes).confusion
         assert any(read(content).rows['confusion'][1][1:]) == has_numbers
-    names = [f'class {place}' for place in range(1000)]
     counts = np.diag(np.full(1000, 9))
     counts[990, 2] = 4
-    content.confusion = Confusion(names, counts, 'images', 'rule')
+    content.confusion = Confusion([f'class {place}' for place in range(1000)], counts, 'images', 'rule')
     page = read(content)
     heading, *rows = page.rows['confusion'][:201]
     assert len(rows) == len(heading) - 1 == 200 and {'class 2', 'class 990'} <= {row[0] for row in rows}

@@ -204,9 +204,8 @@ def test_image_ids_that_are_there_twice_are_dropped_with_what_means_either(root,
     report = check_data_set(coco(root))
     words, file = drop_findings(report, tmp_path / 'clean')
     assert 'without 2 images' in words and 'image-id-twice 2' in words
-    kept = json.loads(file.read_text())
     assert {part: [row for row in rows if row.get('image_id', row['id']) > 2] if part in ('images', 'annotations')
-            else rows for part, rows in content.items()} == kept
+            else rows for part, rows in content.items()} == json.loads(file.read_text())
     for overwrite in (False, True):
         with pytest.raises(DataError, match='the data set itself'):
             drop_findings(report, root / 'annotations', overwrite)
