@@ -1,4 +1,6 @@
 """The report on a test with mmpretrain: its content, and what the hook makes of it, alone and through the tool."""
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 import torch
@@ -115,10 +117,7 @@ def test_a_data_set_without_files_and_names(tmp_path):
 
 
 def test_ctrl_c_while_training_images_are_tested_costs_only_their_metrics(tmp_path, monkeypatch):
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(hooks, 'compare_with_training', stop)
+    monkeypatch.setattr(hooks, 'compare_with_training', Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         report(tmp_path, SAMPLES)
     assert {path.name for path in tmp_path.iterdir() if not path.name.startswith('.')} == {*FILES}
@@ -141,10 +140,7 @@ def test_only_files_of_an_earlier_report_are_replaced(tmp_path):
     (ClassificationRecorder, 'content', ZeroDivisionError('why')),
     (hooks, 'write_page', OSError(28, 'No space left on device'))))
 def test_a_problem_of_the_report_is_a_warning(of, place, error, tmp_path, monkeypatch):
-    def fail(*_):
-        raise error
-
-    monkeypatch.setattr(of, place, fail)
+    monkeypatch.setattr(of, place, Mock(side_effect=error))
     said = report(tmp_path, SAMPLES)
     assert len(said) == 1 + (place == 'write_page')
     assert f'the report in {tmp_path} is incomplete: {type(error).__name__}: {error}' in said[-1]
@@ -204,10 +200,7 @@ def test_several_processes_report_each_image_once(prepared, two_processes, tmp_p
 
 def test_the_metrics_are_logged_before_the_report(prepared, tmp_path, monkeypatch):
     """So that a problem of the report loses nothing, and the tool ends well."""
-    def fail(*_):
-        raise OSError(28, 'No space left on device')
-
-    monkeypatch.setattr(hooks, 'write_page', fail)
+    monkeypatch.setattr(hooks, 'write_page', Mock(side_effect=OSError(28, 'No space left on device')))
     done = run_tool('test.py', *prepared, '--report', 'shown', '--at-least', 'accuracy/top1=20', cwd=tmp_path)
     metrics, warning = (done.stdout.index(text) for text in ('accuracy/top1: 20.0', 'No space left on device'))
     assert metrics < warning and 'is incomplete' in done.stdout

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -243,10 +244,7 @@ def test_a_full_disk_and_a_server_that_does_not_answer_are_warnings(demo_data, t
     assert 'Drawing of validation images failed: IndexError' in pictures
     assert 'picture' not in calls and calls.count('scalars') == 6  # 4 iterations, 2 evaluations
 
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    calls = add_logger(monkeypatch, 'slow', open=stop)
+    calls = add_logger(monkeypatch, 'slow', open=Mock(side_effect=KeyboardInterrupt))
     runner = build_runner(config_of(TINY_SEG_CONFIG, demo_data, tmp_path / 'stopped', ['slow']))
     with pytest.raises(KeyboardInterrupt):
         runner.train()
