@@ -21,8 +21,7 @@ from xcit_dense.predict.classifying import Classifier, middle_of
 from xcit_dense.predict.weight_file import open_model, read_picture
 from xcit_dense.weights.convert import convert
 
-ARCH = 'nano_12_p16'
-BN = dict(norm_cfg=dict(type='BN'))
+ARCH, BN = 'nano_12_p16', dict(norm_cfg=dict(type='BN'))
 
 
 @pytest.fixture(scope='module')

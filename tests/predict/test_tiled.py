@@ -167,8 +167,7 @@ def test_objects_at_the_borders_of_tiles_are_found_once(tile, overlap, reader):
 
 def test_tiles_are_cut_from_the_picture_as_its_loader_gives_it(reader):
     image, _ = picture()
-    whole = reader.read(image)
-    big = reader.read(image, Tiling(100))
+    whole, big = reader.read(image), reader.read(image, Tiling(100))
     assert big.margin == 2 and reader.read(image, Tiling(320)).margin == 3
     assert isinstance(big, BigImage) and all((picture_of(big, most) == image).all() for most in (None, 330, 999))
     assert picture_of(big, 165).shape == (130, 165, 3)

@@ -110,10 +110,9 @@ def test_epochs_are_a_second_axis(steps, epochs, tmp_path):
 
 
 def test_a_log_without_losses_has_no_curves(tmp_path):
-    for line, words in (('', f'no log .*{tmp_path}'), (dict(mIoU=10., step=3), 'no losses to draw')):
-        write_logs(tmp_path, [line])
-        with pytest.raises(DataError, match=words):
-            plot_curves(tmp_path)
+    write_logs(tmp_path, [dict(mIoU=10., step=3)])
+    with pytest.raises(DataError, match='no losses to draw'):
+        plot_curves(tmp_path)
 
 
 def test_the_picture_has_the_name_asked_for_or_what_cannot_be_written_is_named(tmp_path, monkeypatch, call_tool):
