@@ -9,7 +9,6 @@ from mmdet.structures import DetDataSample
 from mmdet.structures.mask import BitmapMasks, PolygonMasks
 from mmdet.visualization import DetLocalVisualizer
 from mmengine.config import Config
-from mmengine.dataset import BaseDataset
 from mmengine.registry import VISUALIZERS
 from mmengine.structures import InstanceData, PixelData
 from mmseg.structures import SegDataSample
@@ -21,15 +20,11 @@ from xcit_dense.errors import OutputError
 from xcit_dense.predict.drawing import Drawing, DrawingHook, _folder_of_images, _place
 
 PAPER = (20, 90, 200)
+META = dict(classes=('a', 'b'), palette=[(200, 20, 20), (20, 200, 20)])
 
 
-class Images(BaseDataset):
-    """A data set without annotations."""
-
-    METAINFO = dict(classes=('a', 'b'), palette=[(200, 20, 20), (20, 200, 20)])
-
-    def load_data_list(self):
-        return [dict(img_path='a.png')]
+class Images(list):
+    get_data_info = list.__getitem__
 
 
 @pytest.fixture
@@ -49,8 +44,8 @@ def runner_of(node, loading={}, visualizer=None, **more):
     node.setdefault('pipeline', [dict(type='LoadImageFromFile', **loading)])
     if visualizer:
         more['visualizer'] = VISUALIZERS.build(dict(visualizer, name='test'))
-        more['visualizer'].dataset_meta = Images.METAINFO
-    return SimpleNamespace(test_dataloader=SimpleNamespace(dataset=Images()),
+        more['visualizer'].dataset_meta = META
+    return SimpleNamespace(test_dataloader=SimpleNamespace(dataset=Images([dict(img_path='a.png')])),
                            cfg=Config(dict(visualizer=visualizer, test_dataloader=dict(dataset=node))), **more)
 
 
@@ -121,7 +116,7 @@ def test_label_maps_are_drawn_too_and_nothing_if_not_asked_for(image, tmp_path):
     sample.gt_sem_seg.data[:, 10:40], sample.gt_sem_seg.data[:, 40:] = 255, 7
     sample.pred_sem_seg.data[:, 30:] = 255
     drawn = drawn_by(DrawingHook, visualizer_of(SegLocalVisualizer), image, sample).astype(int)
-    for column, colour in zip((2, 62), Images.METAINFO['palette'], strict=True):
+    for column, colour in zip((2, 62), META['palette'], strict=True):
         assert np.abs(drawn[2, column] - (0.4 * np.array(PAPER) + 0.6 * np.array(colour))).max() <= 2
     assert np.abs(drawn[30:, :59] - 0.25 * np.array(PAPER)).max() <= 1  # labels that do not count
     assert (drawn[30:, 60:] == ALARM).all(2).any()  # of a prediction, one without a class
