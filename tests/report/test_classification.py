@@ -148,22 +148,6 @@ def test_a_problem_of_the_report_is_a_warning(of, place, error, tmp_path, monkey
 
 # The tool
 
-CONFIG = '''
-custom_imports = dict(imports=['xcit_dense', 'mmpretrain.datasets', 'mmpretrain.evaluation', 'mmpretrain.models'])
-runner_type = 'DenseRunner'
-default_scope = 'mmpretrain'
-data_preprocessor = dict(num_classes=3, mean=[0.], std=[255.])
-model = dict(type='ImageClassifier', backbone=dict(type='LeNet5', num_classes=3),
-             head=dict(type='ClsHead', loss=dict(type='CrossEntropyLoss')))
-test_dataloader = dict(
-    batch_size=3, num_workers=0, sampler=dict(type='DefaultSampler', shuffle=False),
-    dataset=dict(type='CustomDataset', data_root={root!r}, with_label=True, pipeline=[
-        dict(type='LoadImageFromFile', color_type='grayscale'), dict(type='Resize', scale=32),
-        dict(type='PackInputs')]))
-test_evaluator = dict(type='Accuracy', topk=(1, ))
-test_cfg = dict()
-'''
-
 
 @pytest.fixture
 def prepared(tmp_path):
@@ -176,7 +160,21 @@ def prepared(tmp_path):
     last = [name for name in state if name.endswith('bias')][-1]
     state[last] = torch.tensor((0.5, 0.3, 0.2)).log()
     torch.save({f'backbone.{name}': value for name, value in state.items()}, tmp_path / 'w.pth')
-    (tmp_path / 'config.py').write_text(CONFIG.format(root=str(tmp_path / 'data')))
+    (tmp_path / 'config.py').write_text(f"""
+custom_imports = dict(imports=['xcit_dense', 'mmpretrain.datasets', 'mmpretrain.evaluation', 'mmpretrain.models'])
+runner_type = 'DenseRunner'
+default_scope = 'mmpretrain'
+data_preprocessor = dict(num_classes=3, mean=[0.], std=[255.])
+model = dict(type='ImageClassifier', backbone=dict(type='LeNet5', num_classes=3),
+             head=dict(type='ClsHead', loss=dict(type='CrossEntropyLoss')))
+test_dataloader = dict(
+    batch_size=3, num_workers=0, sampler=dict(type='DefaultSampler', shuffle=False),
+    dataset=dict(type='CustomDataset', data_root={str(tmp_path / 'data')!r}, with_label=True, pipeline=[
+        dict(type='LoadImageFromFile', color_type='grayscale'), dict(type='Resize', scale=32),
+        dict(type='PackInputs')]))
+test_evaluator = dict(type='Accuracy', topk=(1, ))
+test_cfg = dict()
+""")
     return tmp_path / 'config.py', tmp_path / 'w.pth'
 
 
