@@ -200,16 +200,14 @@ def add_logger(monkeypatch, kind, fails='', **functions):
     """Add a kind of logger, of which one method may fail; return the list of the calls of the others."""
     calls = []
 
-    def method(name):
-        def call(*_):
-            np.random.rand(3)  # as packages do
-            calls.append(name)
-            if name == fails:
-                raise ValueError('not written\nSQL: ...')
-            return 'here'
-        return call
+    def call(name):
+        np.random.rand(3)  # as packages do
+        calls.append(name)
+        if name == fails:
+            raise ValueError('not written\nSQL: ...')
+        return 'here'
 
-    functions = {**{name: method(name) for name in METHODS}, **functions, 'title': f'A {kind}'}
+    functions = {**{name: lambda *_, name=name: call(name) for name in METHODS}, **functions, 'title': f'A {kind}'}
     monkeypatch.setitem(loggers.KINDS, kind, type(kind, (loggers.Logger, ), functions))
     return calls
 
