@@ -121,18 +121,14 @@ def test_what_a_model_cannot_show(kind, options, words, files):
         Attention(files / f'{kind}.pth', **options)
 
 
-@pytest.fixture
-def whole_range(monkeypatch):
-    """Colours from the lowest to the highest value: a hot token is no outlier to cut."""
-    monkeypatch.setattr(pictures, 'LOW', 0)
-    monkeypatch.setattr(pictures, 'HIGH', 100)
-
-
 def lit_by(place, shape, channels, picture, *panel):
     """First and last row and column of what is brighter than the rest, of a map in which one cell differs."""
     values = np.zeros((*shape, *channels), np.float32)
     values[place] = 1
-    colours = colours_of(Panel('', values, *panel), np.zeros((*picture, 3), np.uint8)).max(2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pictures, 'LOW', 0)
+        patch.setattr(pictures, 'HIGH', 100)  # a hot token is no outlier to cut
+        colours = colours_of(Panel('', values, *panel), np.zeros((*picture, 3), np.uint8)).max(2)
     rows, columns = np.nonzero(colours > 0.9 * colours.max())
     return rows.min(), rows.max(), columns.min(), columns.max()
 
@@ -141,7 +137,7 @@ def lit_by(place, shape, channels, picture, *panel):
 @pytest.mark.parametrize('place, wanted, ahead', (
     ((0, 0), (0, 15, 0, 15), (0, 7, 0, 7)), ((2, 1), (32, 47, 16, 31), (24, 39, 8, 23)),
     ((3, 6), (48, 63, 96, 111), (40, 63, 88, 111))))
-def test_a_token_lies_over_its_patch(place, wanted, ahead, channels, whole_range):
+def test_a_token_lies_over_its_patch(place, wanted, ahead, channels):
     """If that is not whole, too. Of a map that begins half a cell ahead, the last cells reach to the end."""
     for height, width in ((64, 112), (57, 100)):
         top, bottom, left, right = wanted
@@ -150,7 +146,7 @@ def test_a_token_lies_over_its_patch(place, wanted, ahead, channels, whole_range
     assert lit_by(place, (4, 7), channels, (64, 112), (4, 7), 0.5) == ahead
 
 
-def test_a_token_smaller_than_a_pixel_lies_there_too(whole_range):
+def test_a_token_smaller_than_a_pixel_lies_there_too():
     for place, wanted in (((80, 40), (32, 16)), ((99, 149), (39, 59))):
         top, bottom, left, right = lit_by(place, (100, 150), (), (40, 60), (797 / 8, 1199 / 8))
         assert np.abs(np.subtract([top, left], wanted)).max() <= 1 and (bottom, right) == (top, left)
