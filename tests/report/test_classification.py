@@ -80,8 +80,6 @@ def test_every_class_has_a_name():
     assert names[:2] == ['tench', 'goldfish'] and len(names) == 1000
 
 
-# The hook
-
 SAMPLES = [sample(sample_idx=7 + i, gt_label=[i], pred_score=[0.7, 0.3]) for i in (0, 1, 1)]
 
 
@@ -144,9 +142,6 @@ def test_a_problem_of_the_report_is_a_warning(of, place, error, tmp_path, monkey
     said = report(tmp_path, SAMPLES)
     assert len(said) == 1 + (place == 'write_page')
     assert f'the report in {tmp_path} is incomplete: {type(error).__name__}: {error}' in said[-1]
-
-
-# The tool
 
 
 @pytest.fixture

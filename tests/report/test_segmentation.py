@@ -22,6 +22,7 @@ from xcit_dense.report.segmentation import PixelCounts, SegmentationRecorder
 
 NAMES = 'sky', 'road', 'car', 'pole', 'sign'
 VOID = 255
+FIGURES = 'IoU', 'Acc', 'Precision', 'Fscore'  # the columns of the table of classes that mmseg's metrics print too
 
 
 def sample(truth=None, prediction=None, path=None):
@@ -54,10 +55,6 @@ def evaluated(samples, metrics, names=NAMES, cfg=None):
     return SimpleNamespace(metrics=metrics, content=content, said=runner.said,
                            rows=content and {row.name: row for row in content.classes[1]},
                            tables=[_parse(text) for text in printed if '|' in text])
-
-
-#: The columns of the table of classes that mmseg's metrics print too.
-FIGURES = 'IoU', 'Acc', 'Precision', 'Fscore'
 
 
 def _parse(table):
