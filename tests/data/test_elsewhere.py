@@ -150,16 +150,14 @@ class MyAnnotations(LoadAnnotations):
         super().__init__(with_mask=with_mask, **options)
 
 
-MASKS = dict(with_bbox=True, with_mask=True)
-
-
 def test_masks_are_looked_at_where_a_step_reads_them(root):
     rewrite(root, lambda content: [annotation.pop('segmentation') for annotation in content['annotations']])
+    masks = dict(with_bbox=True, with_mask=True)
     for reads, steps in ((True, (
-            dict(type='LoadAnnotations', **MASKS), dict(type=LoadAnnotations, **MASKS), dict(type=MyAnnotations),
-            dict(type='RandomChoice', transforms=[[dict(type='Resize')], [dict(type='LoadAnnotations', **MASKS)]]),
+            dict(type='LoadAnnotations', **masks), dict(type=LoadAnnotations, **masks), dict(type=MyAnnotations),
+            dict(type='RandomChoice', transforms=[[dict(type='Resize')], [dict(type='LoadAnnotations', **masks)]]),
             dict(type='MultiBranch', branch_field=['a'], a=dict(
-                type='Compose', transforms=[dict(type='mmdet.LoadAnnotations', **MASKS)])))), (False, (
+                type='Compose', transforms=[dict(type='mmdet.LoadAnnotations', **masks)])))), (False, (
             dict(type='mmdet.LoadAnnotations', with_bbox=True), dict(type=LoadAnnotations), None,
             dict(type=MyAnnotations, with_mask=False), dict(type='of.nobody.Known')))):
         for step in steps:

@@ -12,6 +12,9 @@ from xcit_dense.draw.classes import ALARM, BLACK, WHITE, chip, fit_text, font_of
 
 NAMES, AREAS = ('disc', 'square'), ('background', 'disc', 'square')
 COLOURS, AREA_COLOURS = class_colours(NAMES), class_colours(AREAS)
+#: One object, found five times: by the best in the middle of the list, by others smaller, larger, of the other class.
+TWICE = [[110, 82, 176, 150], [96, 70, 190, 166], [100, 80, 180, 150], [100, 80, 180, 150], [116, 84, 174, 140]]
+OFTEN, GUESSES = [0.6, 0.9, 0.94, 0.65, 0.5], [1, 0, 0, 1, 0]
 
 
 def paper(height=240, width=320):
@@ -116,11 +119,6 @@ def test_without_a_better_one_large_objects_do_not_hide_small_ones(scores):
     first, second = draw(boxes, [0, 1], masks, scores), draw(boxes[::-1], [1, 0], masks[::-1], scores)
     alone = draw(boxes[:1], [0], masks[:1], scores and scores[:1])
     assert (first == second).all() and (first[100:140, 100:140] == alone[100:140, 100:140]).all()
-
-
-#: One object, found five times: by the best in the middle of the list, by others smaller, larger, of the other class.
-TWICE = [[110, 82, 176, 150], [96, 70, 190, 166], [100, 80, 180, 150], [100, 80, 180, 150], [116, 84, 174, 140]]
-OFTEN, GUESSES = [0.6, 0.9, 0.94, 0.65, 0.5], [1, 0, 0, 1, 0]
 
 
 @pytest.mark.parametrize('order', ([0, 1, 2, 3, 4], [2, 3, 0, 4, 1]))

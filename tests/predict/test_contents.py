@@ -162,15 +162,13 @@ def test_pictures_of_objects_have_their_colours(predictor_of, tmp_path):
         assert near(picture, 82, 44, second, 25) if threshold == 0.3 else near(picture, 82, 44, PAPER, 12)
 
 
-#: Six labels in fields of 20 x 48, another in each corner.
-FIELDS = np.indices((HEIGHT, WIDTH))[0] // 20 * 2 + np.indices((HEIGHT, WIDTH))[1] // 48
-
-
 @pytest.mark.parametrize('first, label_map, numbers', (
     (0, None, (0, 1, 2, 3, 4, 5)), (1, {0: 255, 1: 0, 2: 1, 3: 255, 4: 2, 5: 3, 6: 4, 7: 5}, (2, 3, 5, 6, 7, 8))))
 def test_label_maps_of_known_labels(predictor_of, tmp_path, first, label_map, numbers):
     """Every pixel has the number of its class in the data; an output without a name has the next one."""
-    maps = FIELDS, np.where(FIELDS == 4, 7, FIELDS)[::-1].copy()
+    rows, columns = np.indices((HEIGHT, WIDTH))
+    fields = rows // 20 * 2 + columns // 48  # six labels in fields of 20 x 48
+    maps = fields, np.where(fields == 4, 7, fields)[::-1].copy()
     predictor = predictor_of(*map(segmented, maps), dataset=dict(reduce_zero_label=not first),  # the checkpoint counts
                              reduce_zero_label=bool(first), palette=PALETTE, label_map=label_map)
     words = predict_files(predictor, *images(tmp_path, 'x/a.jpg', 'b.png'), tmp_path / 'out')

@@ -20,6 +20,7 @@ from xcit_dense.for_mmdet import MaskTTAModel
 from xcit_dense.for_mmseg import LowMemoryEncoderDecoder, LowMemorySegTTAModel, _parts
 
 SIZE = (64, 96)
+HEIGHT, WIDTH = 12, 20
 
 
 def segmentor(classes=24, **head):
@@ -167,10 +168,6 @@ def test_heads_predict_as_in_mmseg(name, model, monkeypatch):
             assert a.pred_sem_seg.data.dtype == b.pred_sem_seg.data.dtype
 
 
-HEIGHT, WIDTH = 12, 20
-TTA_CFG = ConfigDict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=3)
-
-
 class Given(nn.Module):
     """A model that returns samples that it was given, view by view."""
     out_channels = 3
@@ -201,25 +198,24 @@ def detected(flip, *objects, masks=True):
     return [sample]
 
 
-A, B, C = (1, 1, 6, 6), (2, 7, 9, 11), (12, 2, 18, 9)
-VIEWS = ((None, (A, 0.6, 0), (B, 0.3, 1)), ('horizontal', ((14, 1, 19, 6), 0.9, 0), ((2, 2, 8, 9), 0.5, 0)), (None, ),
-         ('vertical', ((1, 6, 6, 11), 0.8, 1), ((12, 3, 18, 10), 0.1, 0)))
-
-
 def test_objects_of_all_views_are_merged():
     """The better of two boxes stays, in the place that it has in the image; so does its mask. Boxes are as mmdet's."""
-    result, = merged(MaskTTAModel, *(detected(*view) for view in VIEWS), tta_cfg=TTA_CFG)
+    a, b, c = (1, 1, 6, 6), (2, 7, 9, 11), (12, 2, 18, 9)
+    views = ((None, (a, 0.6, 0), (b, 0.3, 1)), ('horizontal', ((14, 1, 19, 6), 0.9, 0), ((2, 2, 8, 9), 0.5, 0)),
+             (None, ), ('vertical', ((1, 6, 6, 11), 0.8, 1), ((12, 3, 18, 10), 0.1, 0)))
+    tta_cfg = ConfigDict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=3)
+    result, = merged(MaskTTAModel, *(detected(*view) for view in views), tta_cfg=tta_cfg)
     found = result.pred_instances
-    assert found.bboxes.tolist() == [list(A), list(A), list(C)] and found.labels.tolist() == [0, 1, 0]
+    assert found.bboxes.tolist() == [list(a), list(a), list(c)] and found.labels.tolist() == [0, 1, 0]
     assert found.scores.tolist() == pytest.approx([0.9, 0.8, 0.5])  # three at most
     for mask, (x1, y1, x2, y2) in zip(found.masks, found.bboxes.int().tolist(), strict=True):
         assert mask.sum() == mask[y1:y2, x1:x2].sum() == (x2 - x1) * (y2 - y1)
-    (ours, ), (theirs, ) = (merged(kind, *(detected(*view, masks=False) for view in VIEWS), tta_cfg=TTA_CFG)
+    (ours, ), (theirs, ) = (merged(kind, *(detected(*view, masks=False) for view in views), tta_cfg=tta_cfg)
                             for kind in (MaskTTAModel, DetTTAModel))
     for name in ('bboxes', 'scores', 'labels'):
         assert torch.equal(ours.pred_instances[name], theirs.pred_instances[name])
     assert 'masks' not in ours.pred_instances and len(ours.pred_instances) == 3
-    result, = merged(MaskTTAModel, detected(None), detected('horizontal'), tta_cfg=TTA_CFG)
+    result, = merged(MaskTTAModel, detected(None), detected('horizontal'), tta_cfg=tta_cfg)
     assert len(result.pred_instances) == 0 and result.pred_instances.masks.shape == (0, HEIGHT, WIDTH)
 
 

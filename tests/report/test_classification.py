@@ -15,6 +15,7 @@ from xcit_dense.report.classification import ClassificationRecorder, Result, nam
 from xcit_dense.report.hooks import FILES, ReportHook
 
 pytest.importorskip('mmpretrain')
+PAIRS = (0, 0), (0, 1), (1, 1), (1, 2), (1, 2), (2, 2)
 
 
 def sample(**fields):
@@ -38,9 +39,6 @@ def recorded(folder, pairs, names):
     recorder = ClassificationRecorder(runner)
     recorder.see(None, samples)
     return recorder.content({'accuracy/top1': 50.}), runner.said
-
-
-PAIRS = (0, 0), (0, 1), (1, 1), (1, 2), (1, 2), (2, 2)
 
 
 def test_classes_are_sorted_by_accuracy_and_those_without_images_are_last(tmp_path):

@@ -13,6 +13,7 @@ from xcit_dense.report.matching import IGNORED, NONE, Best, best_of, match
 
 pytest.importorskip('mmdet')
 KINDS = ['bbox', 'segm']
+BOX, NEAR, FAR = (10., 10., 20., 20.), (12., 10., 20., 20.), (60., 60., 20., 20.)
 
 
 @pytest.fixture(scope='module')
@@ -99,9 +100,6 @@ def test_objects_are_grouped_by_size(tmp_path):
             for row in content.sizes[1]]
     assert rows == [('10 to 10', 1, 0, 0, 1, 100), ('20 to 20', 1, 1, 0, 0, 0), ('30 to 30', 1, 1, 0, 0, 0),
                     ('40 to 40', 1, 0, 1, 0, 0)]
-
-
-BOX, NEAR, FAR = (10., 10., 20., 20.), (12., 10., 20., 20.), (60., 60., 20., 20.)
 
 
 @pytest.mark.parametrize('objects, predictions, of_class, of_any', [
