@@ -21,6 +21,16 @@ from xcit_dense.for_mmseg import LowMemoryEncoderDecoder, LowMemorySegTTAModel, 
 
 SIZE = (64, 96)
 HEIGHT, WIDTH = 12, 20
+CLASSES, SHAPES = 41, ((80, 121), (57, 80))
+ONE = dict(in_channels=32, in_index=3, channels=16, num_classes=CLASSES)
+FOUR = dict(in_channels=[32] * 4, in_index=[0, 1, 2, 3], channels=16, num_classes=CLASSES)
+FPN = dict(FOUR, feature_strides=[4, 8, 16, 32])
+#: Heads of mmseg; others differ from these only in their layers.
+HEADS = dict(
+    **dict.fromkeys(('FCNHead', 'PSPHead', 'SETRUPHead'), ONE), **dict.fromkeys(('SegformerHead', 'UPerHead'), FOUR),
+    DAHead=dict(ONE, pam_channels=8), EncHead=dict(FOUR, num_codes=4), FPNHead=FPN,
+    **{'FPNHead with aligned corners': dict(FPN, align_corners=True)},
+    SegmenterMaskTransformerHead=dict(ONE, num_layers=1, num_heads=2, embed_dims=16))
 
 
 def segmentor(classes=24, **head):
@@ -114,19 +124,6 @@ def test_test_time_augmentation_has_the_scores_that_it_merges(split):
         merged, = LowMemorySegTTAModel(module=model).test_step(data)
     assert merged.pred_sem_seg.data.shape[-2:] == SIZE
     assert model.keeps_scores and not segmentor().keeps_scores
-
-
-CLASSES, SHAPES = 41, ((80, 121), (57, 80))
-ONE = dict(in_channels=32, in_index=3, channels=16, num_classes=CLASSES)
-FOUR = dict(in_channels=[32] * 4, in_index=[0, 1, 2, 3], channels=16, num_classes=CLASSES)
-FPN = dict(FOUR, feature_strides=[4, 8, 16, 32])
-#: Heads of mmseg; others differ from these only in their layers.
-HEADS = dict(
-    **dict.fromkeys(('FCNHead', 'PSPHead', 'SETRUPHead'), ONE), **dict.fromkeys(('SegformerHead', 'UPerHead'), FOUR),
-    DAHead=dict(ONE, pam_channels=8), EncHead=dict(FOUR, num_codes=4), FPNHead=FPN,
-    **{'FPNHead with aligned corners': dict(FPN, align_corners=True)},
-    SegmenterMaskTransformerHead=dict(ONE, num_layers=1, num_heads=2, embed_dims=16),
-)
 
 
 @pytest.fixture(scope='module')

@@ -8,6 +8,8 @@ from helpers.tools import run_tool
 from xcit_dense.errors import DataError
 from xcit_dense.report.curves import figure_of, plot_curves, read_curves
 
+AP = {'coco/bbox_mAP': 0.1, 'step': 2}
+
 
 def write_logs(work_dir, *runs):
     """Write the lines of several starts of one training; text is written as it is."""
@@ -21,9 +23,6 @@ def losses(*iterations, value=1., **fields):
     return [dict(loss=value, iter=i, step=i, **fields) for i in iterations]
 
 
-_AP = {'coco/bbox_mAP': 0.1, 'step': 2}
-
-
 @pytest.mark.parametrize('runs, wanted', (
     # by iterations, killed after 5 with a checkpoint after 4, where the evaluation was due: the later run counts
     (([*losses(1, 2), dict(mIoU=10., step=0), *losses(3, 4), dict(mIoU=11., step=0), *losses(5), '{"loss": 1'],
@@ -33,10 +32,10 @@ _AP = {'coco/bbox_mAP': 0.1, 'step': 2}
     (([dict(mIoU=10., step=20), *losses(50), dict(mIoU=11., step=60), dict(mIoU=12., step=80)],
       [dict(mIoU=13., step=80), *losses(100)]), {'val/mIoU': [(20, 10.), (60, 11.), (80, 13.)]}),
     # one with its epoch stands at the end of it, also if the resumed run got no further
-    (([*losses(1, 2, 3, epoch=1), *losses(4, 5, 6, epoch=2), *losses(7, epoch=3)], [_AP]),
+    (([*losses(1, 2, 3, epoch=1), *losses(4, 5, 6, epoch=2), *losses(7, epoch=3)], [AP]),
      {'coco/bbox_mAP': [(6, 0.1)]}),
     # or if the earlier part is in another work dir
-    (([_AP], [_AP, *losses(7, 8, 9, epoch=3)]), {'coco/bbox_mAP': [(6, 0.1)]})))
+    (([AP], [AP, *losses(7, 8, 9, epoch=3)]), {'coco/bbox_mAP': [(6, 0.1)]})))
 def test_every_number_stands_at_its_iteration(runs, wanted, tmp_path):
     write_logs(tmp_path, *runs)
     curves = read_curves(tmp_path)

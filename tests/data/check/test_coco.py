@@ -16,6 +16,9 @@ from xcit_dense.data.check.coco import check_coco
 from xcit_dense.data.check.coco_file import counts_in
 from xcit_dense.data.files import read_header
 
+WIDTH, HEIGHT, TINY = 40, 30, 1e-6
+TRIANGLE, OUTSIDE = [1, 1, 5, 1, 5, 5], [50, 50, 60, 50, 60, 60]
+
 
 def test_file_that_is_not_coco(root):
     whole = (root / ANNOTATIONS).read_bytes()
@@ -160,10 +163,6 @@ def test_counts_are_those_of_the_file(root):
     assert 'bad-record' in kinds_of(report) and not any(sample['captions'] for sample in report.samples)
 
 
-WIDTH, HEIGHT = 40, 30
-TINY = 1e-6
-
-
 def found_in(tmp_path, image=(), **annotation):
     """The findings of a file with one image of 40 x 30 and one annotation."""
     content = dict(
@@ -175,8 +174,7 @@ def found_in(tmp_path, image=(), **annotation):
     return [f for f in found if f.kind != 'objects-lost']  # the only object, which is ignored
 
 
-#: Boxes (x, y, width, height) by what is found.
-BOXES = {
+@pytest.mark.parametrize('kind, boxes', {  # x, y, width, height
     None: (
         [0, 0, 40, 30], [39, 29, 1, 1], [0, 0, 1, 1], [30, 20, 10, 10],  # the whole image, and its border from within
         # coordinates that were rounded stick out by a pixel at most, at each side
@@ -193,12 +191,9 @@ BOXES = {
         [5, 5, 1 - TINY, 4], [5, 5, 4, 1 - TINY], [5, 5, 0, 4], [5, 5, 4, 0], [50, 5, 0, 4],
         [5, 5, -TINY, 4], [5, 5, 4, -TINY], [0, 0, -400, 5], [0, 0, -401, 5],
         [NAN, 0, 5, 5], [INFINITE, 0, 5, 5], [0, -INFINITE, 5, 5], [0, 0, NAN, 5]),
-    'box-absurd': ([0, 0, 400 + TINY, 5], [0, 0, 5, 400 + TINY], [0, 0, 5, INFINITE], [-5, 0, INFINITE, 5])}
-
-
-@pytest.mark.parametrize('kind', BOXES)
-def test_boxes_at_the_limits(tmp_path, kind):
-    for box in BOXES[kind]:
+    'box-absurd': ([0, 0, 400 + TINY, 5], [0, 0, 5, 400 + TINY], [0, 0, 5, INFINITE], [-5, 0, INFINITE, 5])}.items())
+def test_boxes_at_the_limits(tmp_path, kind, boxes):
+    for box in boxes:
         findings = found_in(tmp_path, bbox=box)
         assert [(f.kind, f.part, f.row, f.id) for f in findings] == [(kind, 'annotations', 0, 9)] * bool(kind), box
         assert all(f.value.endswith('in an image of 40 x 30') for f in findings)
@@ -211,9 +206,7 @@ def run_lengths(more, coded):
     return mask_api.encode(np.asfortranarray(mask[:, None]))['counts'].decode() if coded else counts
 
 
-TRIANGLE, OUTSIDE = [1, 1, 5, 1, 5, 5], [50, 50, 60, 50, 60, 60]
-#: Masks by what is found. A part of an object may be outside; height goes before width, and every pixel is counted.
-MASKS = {
+@pytest.mark.parametrize('kind, masks', {
     None: ([TRIANGLE], [[*TRIANGLE, 3, 3]], [[-9, 1, TINY, 1, -5, 5]], [[1, -9, 5, TINY, 5, -5]],
            [[40 - TINY, 1, 45, 1, 45, 5]], [[1, 30 - TINY, 5, 35, 1, 35]], [[32, 5, 38, 5, 35, 9]],
            [[1, 1, 400, 1, 5, 5]], [[1, 1, 5, 400, 5, 5]], [[-400, 1, 5, 1, 5, 5]], [TRIANGLE, OUTSIDE],
@@ -225,12 +218,10 @@ MASKS = {
                        [[1, -400 - TINY, 5, 1, 5, 5]]),
     'rle-counts': [dict(size=[30, 40], counts=run_lengths(more, coded)) for more in (1, -1) for coded in (False, True)],
     'rle-size': [dict(size=size, counts=run_lengths(0, coded)) for size in ([40, 30], [30, 41], [31, 40])
-                 for coded in (False, True)]}
-
-
-@pytest.mark.parametrize('kind', MASKS)
-def test_masks_at_the_limits(tmp_path, kind):
-    for mask in MASKS[kind]:
+                 for coded in (False, True)]}.items())
+def test_masks_at_the_limits(tmp_path, kind, masks):
+    """A part of an object may be outside; height goes before width, and every pixel is counted."""
+    for mask in masks:
         assert [f.kind for f in found_in(tmp_path, segmentation=mask)] == [kind] * bool(kind), mask
 
 
