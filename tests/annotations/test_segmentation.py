@@ -36,7 +36,7 @@ def cityscapes(root):
     return root
 
 
-LAYOUTS = dict(
+@pytest.mark.parametrize('name, layout', dict(
     camvid=(exports.camvid, 4, 2, 'train000.png', exports.CAMVID),
     camvid_colours=(exports.camvid_colours, 3, 3, 'train000.png', exports.CAMVID),
     voc=(exports.voc, 3, 2, 's000.jpg', '01234'), cvat=(exports.cvat, 4, 1, None, exports.CAMVID),
@@ -50,12 +50,9 @@ LAYOUTS = dict(
                  3, 2, 'train000.jpg', '01234'),
     train_masks=(lambda root: below(root, '{}', '{}_masks'), 3, 3, 'train000.jpg', '01234'),
     one_folder_deeper=(lambda root: below(root, 'Set/images/{}', 'Set/masks/{}'), 3, 3, 'train000.jpg', '01234'),
-    cityscapes=(cityscapes, 3, 3, 'train000_leftImg8bit.jpg', '01234'))
-
-
-@pytest.mark.parametrize('name', LAYOUTS)
-def test_what_lies_in_a_folder_is_found(name, tmp_path):
-    make, train, val, image, classes = LAYOUTS[name]
+    cityscapes=(cityscapes, 3, 3, 'train000_leftImg8bit.jpg', '01234')).items())
+def test_what_lies_in_a_folder_is_found(name, layout, tmp_path):
+    make, train, val, image, classes = layout
     root = make(tmp_path / 'data')
     (root / '.cache/images').mkdir(parents=True)  # what is hidden counts nowhere
     before = files_in(root)

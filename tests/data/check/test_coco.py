@@ -80,8 +80,7 @@ FAULTS = (
     ('image-missing', fields('images', 0, file_name='a\0b'), r'a\x00b'),
     ('image-missing', fields('images', 0, file_name='\ud800'), r'\ud800'),
     ('image-missing', fields('images', 0, file_name='\x1b[31m\n.jpg'), r'\x1b[31m\n.jpg'),  # acts on a terminal
-    ('image-size', fields('images', 0, width=640, height=480), 'not 640 x 480'),
-)
+    ('image-size', fields('images', 0, width=640, height=480), 'not 640 x 480'))
 
 
 @pytest.mark.parametrize('kind, plant, words', FAULTS, ids=[f'{i}-{kind}' for i, (kind, *_) in enumerate(FAULTS)])
