@@ -17,7 +17,6 @@ from xcit_dense.errors import ConfigError, DataError
 
 
 def photo(path, mode='RGB'):
-    """Write an image with many values."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pixels = np.random.RandomState(sum(map(ord, path.name))).randint(0, 256, (40, 50, 3), np.uint8)
     Image.fromarray(pixels).convert(mode).save(path)
@@ -72,8 +71,7 @@ LAYOUTS = dict(
 def test_label_maps_and_images_for_validation_are_left_out(tmp_path, layout):
     kept, left_out = LAYOUTS[layout]
     write(tmp_path, [*kept, *left_out])
-    assert used(tmp_path) == sorted(kept)
-    assert used(tmp_path, left_out=[]) == sorted([*kept, *left_out])
+    assert used(tmp_path) == sorted(kept) and used(tmp_path, left_out=[]) == sorted([*kept, *left_out])
 
 
 def test_the_log_of_a_placed_config_names_what_is_left_out_and_the_config_keeps_it(tmp_path, capsys):

@@ -134,8 +134,7 @@ def model():
     **{'FPNHead with aligned corners': dict(FPN, align_corners=True)},
     SegmenterMaskTransformerHead=dict(ONE, num_layers=1, num_heads=2, embed_dims=16)).items())
 def test_heads_predict_as_in_mmseg(name, head, model, monkeypatch):
-    """The labels of large images, some classes at a time, through padding, a flip and both resizes. Heads with a
-    prediction of their own keep all scores."""
+    """Some classes at a time, through padding, a flip and both resizes. Heads that predict by themselves do all."""
     init_default_scope('mmseg')
     head = model.decode_head = MODELS.build(ConfigDict(head, type=name.split()[0])).eval()
     model.out_channels, model.align_corners = head.out_channels, head.align_corners

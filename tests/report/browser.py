@@ -50,10 +50,7 @@ def browser():
 
 
 def look_at(page, folder, width=1280, look=''):
-    """Open a copy of a page in a new folder and return what `_LOOK` finds in it.
-
-    ``look`` is JavaScript that runs when everything is loaded, and returns an object with more findings.
-    """
+    """Open a copy of a page in a new folder; return what `_LOOK` finds, and what the JavaScript ``look`` returns."""
     folder.mkdir()
     text = Path(page).read_text().replace('loading="lazy"', '')
     last = _LOOK.replace('LOOK', look)

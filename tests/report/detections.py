@@ -52,7 +52,6 @@ def sample(number, objects, with_masks=False, folder=None):
 
 
 def metric_of(file, **options):
-    """Return a `CocoMetric`."""
     from mmdet.evaluation import CocoMetric
     return CocoMetric(ann_file=str(file), **options)
 

@@ -78,7 +78,6 @@ def wandb_rows(work_dir):
 
 
 def warnings_of(work_dir):
-    """The warnings about loggers in the logs of a run."""
     return [line for log in work_dir.glob('*/*.log') for line in log.read_text().splitlines()
             if 'The training continues' in line]
 

@@ -41,7 +41,6 @@ class Reader(HTMLParser):
             self.rows[self._section][-1][-1] += data.strip('\n')
 
     def all(self, tag):
-        """The attributes of all elements of a name."""
         return [attrs for name, attrs in self.tags if name == tag]
 
 
