@@ -5,6 +5,7 @@ import shutil
 import cv2
 import numpy as np
 import yaml
+from annotations.exports_segmentation import save
 
 from xcit_dense.data.demo import CLASSES, paint, texture
 
@@ -13,10 +14,7 @@ ROBOFLOW = {part: f'{part}/_annotations.coco.json' for part in ('train', 'valid'
 
 
 def scenes(count, size=96, objects=3, radius=(0.1, 0.2), seed=0):
-    """Yield images (size, size, 3) uint8 with their objects: pairs of a label and a mask (size, size) bool.
-
-    ``radius`` is that of the objects, as shares of the picture; they do not overlap.
-    """
+    """Yield images (size, size, 3) uint8 with objects apart, as shares of the side; each has a label and a mask."""
     for index in range(count):
         rng = np.random.default_rng((seed, index))
         picture = texture(rng, size, size, 'noise', contrast=35).astype(np.uint8)
@@ -46,11 +44,6 @@ def _box(mask):
     return [float(x), float(y), float(width), float(height)]
 
 
-def _save(path, picture):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    assert cv2.imwrite(str(path), picture)
-
-
 def _write(path, content):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content))
@@ -65,7 +58,7 @@ def coco(folder, pictures, name='{:03d}.jpg', named=None, first=1, category=lamb
     """
     images, annotations = [], []
     for number, (picture, objects) in enumerate(pictures):
-        _save(folder / name.format(number), picture)
+        save(folder / name.format(number), picture)
         images.append(dict(id=first + 2 * number, file_name=(named or name).format(number), height=picture.shape[0],
                            width=picture.shape[1]))
         for label, mask in objects:
@@ -126,20 +119,16 @@ def fiftyone(root, parts=()):
 
 
 def yolo(root, parts=('train', 'val'), counts=(8, 4), polygons=False, form='ultralytics'):
-    """YOLO labels, boxes or polygons.
-
-    ``form`` is that of Ultralytics (``images/train``, ``labels/train``), ``roboflow`` (``train/images``, called
-    ``../train/images``), ``lists`` of images in text files, or ``bare``, without ``data.yaml``.
-    """
-    folders = {part: dict(val='valid').get(part, part) if form == 'roboflow' else part for part in parts}
+    """YOLO labels as of Ultralytics (``images/train``, ``labels/train``), of ``roboflow`` (``train/images``, called
+    ``../train/images``), with ``lists`` of images in text files, or ``bare``, without ``data.yaml``."""
     entries = {}
     for stream, (part, count) in enumerate(zip(parts, counts, strict=True)):
-        folder = folders[part]
+        folder = 'valid' if form == 'roboflow' and part == 'val' else part
         images, labels = ((root / folder / 'images', root / folder / 'labels') if form == 'roboflow' else
                           (root / 'images' / folder, root / 'labels' / folder))
         labels.mkdir(parents=True, exist_ok=True)
         for number, (picture, objects) in enumerate(scenes(count, seed=stream)):
-            _save(images / f'{number:03d}.jpg', picture)
+            save(images / f'{number:03d}.jpg', picture)
             lines = [_label(label, mask, polygons) for label, mask in objects]
             (labels / f'{number:03d}.txt').write_text('\n'.join(lines) + '\n')
         entries[part] = f'../{folder}/images' if form == 'roboflow' else f'images/{folder}'

@@ -38,18 +38,15 @@ def pairs(root, images, maps, names, first=0, image='.jpg', label='.png', change
 
 
 def save(path, pixels):
-    """Write an array as an image."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(pixels).save(path)
 
 
 def coloured(labels):
-    """Return labels as colours."""
     return np.array(list(COLOURS.values()), np.uint8)[labels]
 
 
 def names(count, prefix='s'):
-    """Return the names of scenes."""
     return [f'{prefix}{number:03}' for number in range(count)]
 
 

@@ -192,12 +192,11 @@ def test_one_part_is_taken_where_it_is_asked_for(folder, tmp_path):
     assert numbers(placed(root / 'train', folder))[0]['train'][0] < 8
 
 
-@pytest.fixture
-def classes(class_folders, tmp_path):
-    """A function that copies data with another name for its validation and returns the folders of a placed config."""
+def test_class_folders(class_folders, tmp_path):
     pytest.importorskip('mmpretrain')
 
-    def call(name, *more, change=lambda cfg: None, **options):
+    def classes(name, *more, change=lambda cfg: None, **options):
+        """Copy data with another name for its validation, and return the folders of a placed config."""
         root = shutil.copytree(class_folders, tmp_path / '_'.join((name, *more)), dirs_exist_ok=True)
         (root / 'val').rename(root / name)
         for other in more:
@@ -212,10 +211,6 @@ def classes(class_folders, tmp_path):
             assert cfg.val_dataloader.dataset.metainfo.classes == ('blue', 'green', 'red')
         return [cfg[f'{part}_dataloader'].dataset.data_prefix.img_path for part in ('train', 'val', 'test')]
 
-    return call
-
-
-def test_class_folders(classes):
     for name in ('val', 'valid', 'validation', 'test'):
         assert classes(name) == ['train', name, name]
     assert classes('val', 'test') == ['train', 'val', 'val']  # as the config says

@@ -25,12 +25,10 @@ WITHOUT_TEST = dict(train=(6, 18), val=(6, 18), test=(6, 18))
     (exports.roboflow, {}, dict(train=(8, 24), val=(4, 12), test=(2, 6))),
     (exports.roboflow, dict(test=0), dict(train=(8, 24), val=(4, 12), test=(4, 12))),
     (exports.roboflow, dict(valid=0), dict(train=(6, 18), val=(2, 6), test=(2, 6))),
-    (exports.cvat, {}, DIVIDED),
-    (exports.cvat, dict(parts=('Train', 'Val', 'Test'), folders=False), WITHOUT_TEST),
+    (exports.cvat, {}, DIVIDED), (exports.cvat, dict(parts=('Train', 'Val', 'Test'), folders=False), WITHOUT_TEST),
     (exports.label_studio, dict(named='images\\{:03d}.jpg'), DIVIDED),
     (exports.label_studio, dict(named='../../media/upload/1/0123abcd-{:03d}.jpg'), DIVIDED),
-    (exports.fiftyone, {}, DIVIDED),
-    (exports.fiftyone, dict(parts=('train', 'validation')), WITHOUT_TEST),
+    (exports.fiftyone, {}, DIVIDED), (exports.fiftyone, dict(parts=('train', 'validation')), WITHOUT_TEST),
     (exports.one_file, dict(folder='.', file='x.json'), DIVIDED_12),
     (exports.one_file, dict(folder='photos/b', file='notes/a.json'), DIVIDED_12)))
 def test_exports(make, options, wanted, folder, tmp_path, capfd):

@@ -1,33 +1,20 @@
 """Folders of images and label maps as they come: the right pairs, labels and names, and nothing written into them."""
 import os
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 from annotations import exports_segmentation as exports
-from annotations.placing import segmentor
-from mmengine.registry import DATASETS, init_default_scope
+from annotations.placing import found, segmentor
 from PIL import Image
 
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.tools import files_in
 from xcit_dense.annotations.pairs import match
+from xcit_dense.annotations.types import PARTS
 from xcit_dense.config.loading import load_config
-from xcit_dense.data.datasets import check_data
+from xcit_dense.data.datasets import LOADERS, check_data
 from xcit_dense.errors import ConfigError, DataError
-
-LOADERS = dict(train='train_dataloader', val='val_dataloader', test='test_dataloader')
-
-
-def found(cfg, part='train'):
-    """For each image of a part its path, and the labels that its pipeline loads."""
-    init_default_scope('mmseg')
-    dataset = cfg[LOADERS[part]].dataset
-    steps = [step for step in dataset.pipeline if step['type'] in ('LoadImageFromFile', 'LoadAnnotations')]
-    built = DATASETS.build(dict(dataset, pipeline=steps))
-    records = [built[place] for place in range(len(built))]
-    return {Path(record['img_path']).name: record['gt_seg_map'] for record in records}
 
 
 def images_and_masks(root):
@@ -49,11 +36,10 @@ def cityscapes(root):
     return root
 
 
-LAYOUTS = dict(
+@pytest.mark.parametrize('name, layout', dict(
     camvid=(exports.camvid, 4, 2, 'train000.png', exports.CAMVID),
     camvid_colours=(exports.camvid_colours, 3, 3, 'train000.png', exports.CAMVID),
-    voc=(exports.voc, 3, 2, 's000.jpg', '01234'),
-    cvat=(exports.cvat, 4, 1, None, exports.CAMVID),
+    voc=(exports.voc, 3, 2, 's000.jpg', '01234'), cvat=(exports.cvat, 4, 1, None, exports.CAMVID),
     roboflow=(exports.roboflow, 3, 2, 'train000.jpg', exports.CAMVID),
     images_masks=(images_and_masks, 8, 2, None, '01234'),
     images_train=(lambda root: below(root, 'images/{}', 'labels/{}'), 3, 3, 'train000.jpg', '01234'),
@@ -64,17 +50,14 @@ LAYOUTS = dict(
                  3, 2, 'train000.jpg', '01234'),
     train_masks=(lambda root: below(root, '{}', '{}_masks'), 3, 3, 'train000.jpg', '01234'),
     one_folder_deeper=(lambda root: below(root, 'Set/images/{}', 'Set/masks/{}'), 3, 3, 'train000.jpg', '01234'),
-    cityscapes=(cityscapes, 3, 3, 'train000_leftImg8bit.jpg', '01234'))
-
-
-@pytest.mark.parametrize('name', LAYOUTS)
-def test_what_lies_in_a_folder_is_found(name, tmp_path):
-    make, train, val, image, classes = LAYOUTS[name]
+    cityscapes=(cityscapes, 3, 3, 'train000_leftImg8bit.jpg', '01234')).items())
+def test_what_lies_in_a_folder_is_found(name, layout, tmp_path):
+    make, train, val, image, classes = layout
     root = make(tmp_path / 'data')
     (root / '.cache/images').mkdir(parents=True)  # what is hidden counts nowhere
     before = files_in(root)
     cfg = segmentor(root, tmp_path / 'run')
-    parts = {part: found(cfg, part) for part in LOADERS}
+    parts = {part: found(cfg, part) for part in PARTS}
     assert [len(parts[part]) for part in ('train', 'val')] == [train, val]
     assert not parts['train'].keys() & parts['val'].keys()
     assert tuple(cfg.train_dataloader.dataset.metainfo.classes) == tuple(classes)
@@ -99,8 +82,7 @@ def test_voc_has_its_own_names_and_the_test_part_is_taken_where_it_has_label_map
 def test_masks_of_label_studio_become_one_label_map(tmp_path, capfd):
     root = exports.label_studio(tmp_path / 'data')
     cfg = segmentor(root, tmp_path / 'run')
-    said = capfd.readouterr().out
-    assert 'ignored 1 image without masks' in said
+    assert 'ignored 1 image without masks' in capfd.readouterr().out
     assert cfg.train_dataloader.dataset.metainfo.classes == ('background', 'car', 'pole')
     parts = {**found(cfg), **found(cfg, 'val')}
     assert sorted(parts) == [f'{name}.jpg' for name in exports.names(4)]  # without the one that nobody annotated
@@ -188,7 +170,7 @@ def test_options_say_what_names_do_not(tmp_path):
         segmentor(root, tmp_path / 'run', train_images=str(tmp_path / 'c'), train_annotations='a')
     cfg = segmentor(root, tmp_path / 'run', train_images='a', train_annotations='b', val_images=str(tmp_path / 'c'),
                     val_annotations='../d')
-    assert [len(found(cfg, part)) for part in LOADERS] == [3, 2, 2]
+    assert [len(found(cfg, part)) for part in PARTS] == [3, 2, 2]
 
 
 def test_lists_beside_the_folders_divide_them(tmp_path):
@@ -215,7 +197,7 @@ def test_lists_beside_the_folders_divide_them(tmp_path):
 def test_where_all_lies_in_place_nothing_changes(demo_data, tmp_path):
     plain = load_config(TINY_SEG_CONFIG, pretrained=False)
     cfg = load_config(TINY_SEG_CONFIG, data_root=str(demo_data), work_dir=tmp_path, pretrained=False)
-    for loader in LOADERS.values():
+    for loader in LOADERS:
         assert cfg[loader].dataset == dict(plain[loader].dataset, data_root=str(demo_data))
     assert not os.listdir(tmp_path)
 

@@ -79,8 +79,7 @@ def test_colours_are_converted_once_and_again_where_they_change(tmp_path):
     assert len(before) == 6
     segmentor(root, tmp_path / 'run')
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    first = root / 'train_labels/train000_L.png'
-    exports.save(first, exports.coloured(np.zeros((40, 48), int)))
+    exports.save(root / 'train_labels/train000_L.png', exports.coloured(np.zeros((40, 48), int)))
     lost = tmp_path / 'run/data/maps/val/val000.png'
     lost.unlink()
     segmentor(root, tmp_path / 'run')

@@ -111,8 +111,7 @@ def test_other_data_leaves_what_the_training_held_out(folder, tmp_path):
     root = exports.one_file(tmp_path / 'data', 10)
     placed(root, folder)
     before = files_in(folder)
-    cfg = placed(exports.one_file(tmp_path / 'other', 20, seed=1), folder)
-    assert len(read(cfg)['train']) == 16
+    assert len(read(placed(exports.one_file(tmp_path / 'other', 20, seed=1), folder))['train']) == 16
     placed(tmp_path / 'other', folder, val_share=0.5)
     assert len(read(placed(tmp_path / 'other', folder))['train']) == 10  # as it was divided last
     assert before.items() <= files_in(folder).items()
@@ -149,8 +148,7 @@ def test_data_that_was_moved_keeps_its_parts(tmp_path):
     assert placed(root, folder).to_dict() == first and len(read(placed(root, folder))['train']) == 5
     first = held_out(folder)
     root = exports.one_file(root, 20).rename(tmp_path / 'moved')
-    cfg = placed(root, root / 'runs/data')
-    later = held_out(Path(cfg.val_evaluator.ann_file).parent)
+    later = held_out(Path(placed(root, root / 'runs/data').val_evaluator.ann_file).parent)
     assert first < later and len(later) == 10
 
 

@@ -2,7 +2,6 @@
 import json
 import shutil
 
-import cv2
 import numpy as np
 import pytest
 import yaml
@@ -17,25 +16,17 @@ from xcit_dense.errors import DataError
 NAMES = 'disc', 'square', 'triangle'
 
 
-@pytest.fixture
-def one(tmp_path):
-    """A data set of an image of 40 x 20 pixels, and a function that writes its labels and reads them."""
-    root = tmp_path / 'data'
-    (root / 'images').mkdir(parents=True)
-    (root / 'labels').mkdir()
-    cv2.imwrite(str(root / 'images/a.png'), np.zeros((20, 40, 3), np.uint8))
-
-    def read(text, **description):
-        (root / 'labels/a.txt').write_text(text)
-        description = dict(dict(train='images', names=['x', 'y']), **description)
-        (root / 'data.yaml').write_text(yaml.safe_dump(description))
-        return read_yolo(root / 'data.yaml', root)['train'].content
-
-    return read
+def one(folder, text, **description):
+    """Write a data set of an image of 40 x 20 pixels with such labels, and read it."""
+    exports.save(folder / 'data/images/a.png', np.zeros((20, 40, 3), np.uint8))
+    (folder / 'data/labels').mkdir(exist_ok=True)
+    (folder / 'data/labels/a.txt').write_text(text)
+    (folder / 'data/data.yaml').write_text(yaml.safe_dump({'train': 'images', 'names': ['x', 'y'], **description}))
+    return read_yolo(folder / 'data/data.yaml', folder / 'data')['train'].content
 
 
-def test_images_of_other_formats_are_named(one, tmp_path):
-    one('0 .5 .5 .5 .5')
+def test_images_of_other_formats_are_named(tmp_path):
+    one(tmp_path, '0 .5 .5 .5 .5')
     for name in ('b.heic', 'c.gif'):
         (tmp_path / 'data/images' / name).write_bytes(b'GIF89a')
     shutil.copy(tmp_path / 'data/images/a.png', tmp_path / 'data/images/d.png')
@@ -64,13 +55,17 @@ def test_forms(form, polygons, folder, tmp_path, capfd):
 
 @pytest.mark.parametrize('form', ('lists', 'roboflow', 'bare', 'cvat'))
 def test_files_that_were_written_on_windows(form, folder, tmp_path):
-    """Byte order marks, line ends and separators, in the description, lists, labels and classes."""
-    root = (exports.yolo_of_cvat(tmp_path / 'data') if form == 'cvat' else
-            exports.yolo(tmp_path / 'data', ('train', ), (4, ), form=form))
+    """Byte order marks, line ends and separators, also below a folder named images. CVAT's labels are beside them."""
+    root = (exports.yolo_of_cvat(tmp_path / 'images/data') if form == 'cvat' else
+            exports.yolo(tmp_path / 'images/data', ('train', ), (4, ), form=form))
     for path in root.rglob('*'):
         if path.suffix in ('.txt', '.yaml', '.names', '.data'):
             path.write_text(path.read_text().replace('/', '\\'), encoding='utf-8-sig', newline='\r\n')
     assert numbers(placed(root, folder)) == (dict(train=(3, 9), val=(1, 3), test=(1, 3)), NAMES)
+    if form == 'cvat':
+        (root / 'obj.names').unlink()
+        with pytest.raises(DataError, match='obj.names'):
+            placed(root, folder)
 
 
 def test_parts(folder, tmp_path):
@@ -98,8 +93,8 @@ def test_parts(folder, tmp_path):
     ('1 0 0 1.01 0 1 1 0 1', [0, 0, 40, 20], 800, [[0, 0, 40, 0, 40, 20, 0, 20]]),
     ('1.0 0.5 0.5 0.5 0.5\n\n', [10, 5, 20, 10], 200, []),
     ('1 0.5 0.5 0.5 0.5 0.1 0.2 2 0.3 0.4 1', [10, 5, 20, 10], 200, [])))  # of a skeleton
-def test_numbers_of_an_object(line, box, area, polygon, one):
-    content = one(line, **dict(kpt_shape=[2, 3]) if line.endswith(' 0.4 1') else {})
+def test_numbers_of_an_object(line, box, area, polygon, tmp_path):
+    content = one(tmp_path, line, **dict(kpt_shape=[2, 3]) if line.endswith(' 0.4 1') else {})
     assert content['categories'] == [dict(id=1, name='x'), dict(id=2, name='y')]
     found, = content['annotations']
     assert (found['category_id'], found['segmentation']) == (2, polygon)
@@ -107,7 +102,7 @@ def test_numbers_of_an_object(line, box, area, polygon, one):
     assert found['area'] == pytest.approx(area)
 
 
-def test_labels_that_cannot_be_read(one):
+def test_labels_that_cannot_be_read(tmp_path):
     numbers = ('0 0.5 0.5 0.5', '0 0.5 0.5 0.5 0.5 0.9', '0 0.1 0.1 0.2 0.2 0.3 0.3 0.4',
                '0 1.02 1 .5 .5', '0 .5 -.02 .5 .5', '0 1 nan 1 1')
     kinds = [f'{number} 0.5 0.5 0.5 0.5' for number in ('0.5', '-1', 'nan', 'inf')]
@@ -116,18 +111,18 @@ def test_labels_that_cannot_be_read(one):
             *((label, f"line 1: a label is .*; got '{label}'") for label in (*numbers, *kinds)),
             ('0 0.5 0.5 0.5 0.5\n\n2 0.5 0.5 0.5 0.5', 'line 3: it has the class 2, but .* has 2 classes: 0 to 1')):
         with pytest.raises(DataError, match=f'a.txt, {words}'):
-            one(text)
+            one(tmp_path, text)
 
 
-def test_descriptions_that_cannot_be(folder, one):
+def test_descriptions_that_cannot_be(folder, tmp_path):
     for description, words in (
             (dict(names={0: 'a', 2: 'b'}), 'names must be a list of class names, or have the keys 0, 1'),
             (dict(names={'a': 'x'}), 'have the keys 0, 1'), (dict(names='ab'), 'must be a list'),
             (dict(names=None, nc=2), 'data.yaml has no class names: .*data/classes.txt, one per line'),
             (dict(train='nowhere'), 'training images \'nowhere\'.*--train-images')):
         with pytest.raises(DataError, match=words):
-            one('0 0.5 0.5 0.5 0.5', **description)
-    root = folder.parents[1] / 'data'
+            one(tmp_path, '0 0.5 0.5 0.5 0.5', **description)
+    root = tmp_path / 'data'
     for text in ('- a', 'train: [', 'train: !!python/object/apply:os.system [exit]'):
         (root / 'data.yaml').write_text(text)
         with pytest.raises(DataError, match='data.yaml'):
@@ -135,10 +130,9 @@ def test_descriptions_that_cannot_be(folder, one):
     (root / 'classes.txt').write_text('b\na\n')
     for names, wanted in (({0: 'b', 1: 'a'}, ['b', 'a']), ({'1': 'b', '0': 'a'}, ['a', 'b']), (None, ['b', 'a']),
                           ([7, True], ['7', 'True'])):  # these can be
-        content = one('1 0.5 0.5 0.5 0.5', names=names)
-        assert [category['name'] for category in content['categories']] == wanted
+        assert [each['name'] for each in one(tmp_path, '1 0.5 0.5 0.5 0.5', names=names)['categories']] == wanted
     (root / 'classes.txt').rename(root / 'labels/classes.txt')  # as LabelImg writes it
-    assert [category['name'] for category in one('0 .5 .5 .5 .5', names=None)['categories']] == ['b', 'a']
+    assert [each['name'] for each in one(tmp_path, '0 .5 .5 .5 .5', names=None)['categories']] == ['b', 'a']
     (root / 'data.yaml').unlink()
     (root / 'labels/classes.txt').unlink()
     with pytest.raises(DataError, match='data has no class names: .*data/classes.txt, one per line'):
@@ -181,16 +175,5 @@ def test_a_box_among_polygons_is_found_by_its_line(folder, tmp_path, capfd):
     for with_mask in (True, False):
         reports = check_data_sets(placed(root, folder, detector(root, with_mask=with_mask)), use_cache=False)
         found = {finding.sentence for report in reports.values() for finding in report.errors}
-        assert 'boxes of data.yaml' not in capfd.readouterr().out
-        assert len(found) == with_mask
+        assert 'boxes of data.yaml' not in capfd.readouterr().out and len(found) == with_mask
         assert all(f'only a box, in {label}, line {len(label.read_text().splitlines())})' in said for said in found)
-
-
-def test_cvat(tmp_path):
-    """Its labels are next to the images, also below a folder named images."""
-    root = exports.yolo_of_cvat(tmp_path / 'images/data')
-    wanted = {'train': (3, 9), 'val': (1, 3), 'test': (1, 3)}
-    assert numbers(placed(root, tmp_path / 'run/data')) == (wanted, NAMES)
-    (root / 'obj.names').unlink()
-    with pytest.raises(DataError, match='obj.names'):
-        placed(root, tmp_path / 'run/data')

@@ -80,7 +80,7 @@ def test_values_that_are_no_numbers_are_refused(tmp_path):
             load(tmp_path / 'a.npy')
 
 
-def test_tifffile_reads_what_opencv_does_not(tmp_path):
+def test_tifffile_reads_what_opencv_does_not():
     """Channels in each pixel, in planes and in pages."""
     tifffile = pytest.importorskip('tifffile')
     array = noise(5, 'uint16')

@@ -35,7 +35,6 @@ def assert_same(dataset):
 
 
 def test_class_folders_are_read_as_mmpretrain_reads_them(root):
-    """Also with files and folders that are no classes."""
     assert assert_same(pictures(root)).classes() == NAMES
     folder = root / 'classes/train'
     (folder / 'star/deep/.hidden').mkdir(parents=True)
@@ -95,9 +94,7 @@ def test_what_is_not_there_is_named(root):
 
 def test_mmpretrain_is_asked_for_its_own_data_sets_alone(monkeypatch):
     for kind in ('CustomDataset', 'mmpretrain.CUB', 'CUB'):
-        dataset = DataSet(dict(type=kind))
-        found = dataset.type, dataset.class_of('TRANSFORMS', 'RandomErasing')
-        assert {each.__module__.partition('.')[0] for each in found} == {'mmpretrain'}
+        assert DataSet(dict(type=kind)).class_of('TRANSFORMS', 'RandomErasing').__module__.startswith('mmpretrain.')
     monkeypatch.setattr('xcit_dense.data.datasets.import_module', lambda name: (
         import_module(name) if 'mmpretrain' not in name else pytest.fail('it takes seconds to import')))
     for kind, prefix in (('CocoDataset', 'img'), ('ADE20KDataset', 'img_path')):

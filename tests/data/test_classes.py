@@ -5,7 +5,7 @@ from mmengine.config import Config
 from helpers.faulty_data import ANNOTATIONS, rewrite
 from helpers.paths import SMALL_CONFIG
 from xcit_dense.config.loading import load_config
-from xcit_dense.data.classes import classes_of_data, explicit_classes, heads_of_classes, set_classes, take_classes
+from xcit_dense.data.classes import classes_of_data, heads_of_classes, set_classes, take_classes
 from xcit_dense.data.datasets import LOADERS
 from xcit_dense.draw.classes import class_colours
 from xcit_dense.errors import DataError
@@ -64,22 +64,6 @@ def test_classes_reach_heads_and_data_sets(capsys):
         meta = cfg[loader].dataset.metainfo
         assert set(meta) == {'classes', 'palette', 'category_ids'} and meta.category_ids == (9, 0, 4)
         assert meta.classes == ('a', 'background', 'c') and meta.palette == class_colours(meta.classes)
-
-
-def test_colours_of_classes():
-    """Red, then blue, then green, in RGB; the background is grey at any place and uses up no colour."""
-    assert class_colours(['a', 'background', 'c', 'd']) == [(242, 36, 36), (90, 90, 90), (36, 96, 242), (157, 242, 36)]
-    many = class_colours([str(i) for i in range(150)])
-    assert len(set(many)) == 150 and all(0 <= value <= 255 for colour in many for value in colour)
-    assert all(sum(abs(x - y) for x, y in zip(a, b, strict=True)) > 100 for a, b in zip(many, many[1:], strict=False))
-
-
-def test_classes_that_a_run_wrote_into_its_config_are_out_of_the_data():
-    """They have the colours of this package; other colours were written by a user."""
-    for colours, is_explicit in ((class_colours(NAMES), False), (class_colours(NAMES)[::-1], True)):
-        dataset = dict(type='CocoDataset', metainfo=dict(classes=NAMES, palette=colours))
-        cfg = Config(dict(classes_from_data=True, train_dataloader=dict(dataset=dataset)))
-        assert ('the config sets classes' in explicit_classes(cfg)) == is_explicit
 
 
 def test_classes_of_heads_with_queries():

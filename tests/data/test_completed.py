@@ -56,10 +56,6 @@ def ids(numbered):
     return lambda annotations: [a.update(id=numbered(i)) for i, a in enumerate(annotations)]
 
 
-#: Changes after which the numbers are those of another.
-IDS = {'from 0': ids(int), 'floats': ids(lambda i: i + 1.), "'0'": ids(str), 'large': ids(lambda i: 10**17 + i)}
-
-
 def _api_of(evaluator):
     return next(value for value in vars(evaluator.metrics[0]).values() if hasattr(value, 'createIndex'))
 
@@ -68,9 +64,9 @@ def test_files_that_a_training_takes_are_judged_alike(evaluate):
     wanted, evaluator = evaluate(lambda annotations: None)
     assert wanted['coco/segm_mAP'] == 1 and 0.5 < wanted['coco/bbox_mAP'] < 1 and wanted['coco/AR@100'] > 0.5
     assert sorted(_api_of(evaluator).anns) == list(range(1, len(_api_of(evaluator).anns) + 1))
-    for name, change in IDS.items():
-        got, _ = evaluate(change, classwise=name == 'from 0')
-        assert {key: got[key] for key in wanted} == wanted, name
+    for number in (int, lambda i: i + 1., str, lambda i: 10**17 + i):
+        got, _ = evaluate(ids(number), classwise=number is int)
+        assert {key: got[key] for key in wanted} == wanted, number
     wanted, *others = (evaluate(lambda annotations, change=change: [change(a) for a in annotations])[0] for change in (
         lambda a: a.update(iscrowd=0), lambda a: a.update(iscrowd=None), lambda a: a.pop('iscrowd')))
     assert others == [wanted] * 2
@@ -86,10 +82,8 @@ def test_files_that_a_training_takes_are_judged_alike(evaluate):
 @pytest.mark.parametrize('mask, area', (
     ([[0, 0, 10, 0, 10, 4, 0, 4]], 40), ([[0, 0, 4, 0, 0, 4], [0, 0, 2, 0, 2, 2, 0, 2]], 12), ([], 30), (None, 30),
     (dict(size=[4, 5], counts=[3, 7, 10]), 7), ('x', 30), ([[1, 'x']], 30), ([3], 30), (dict(size=[4, 5]), 30),
-    (mask_api.encode(np.asfortranarray(np.eye(9, dtype=np.uint8))), 9)))
+    (dict(size=[9, 9], counts=mask_api.encode(np.asfortranarray(np.eye(9, dtype=np.uint8)))['counts'].decode()), 9)))
 def test_areas_that_are_missing_are_those_of_mask_or_box(mask, area):
-    if isinstance(mask, dict) and isinstance(mask.get('counts'), bytes):
-        mask['counts'] = mask['counts'].decode()
     content = dict(annotations=[dict(bbox=[1, 1, 5, 6], segmentation=mask), dict(bbox=[1, 1, 2]), dict(area=3), 4])
     add_areas(content)
     assert content['annotations'] == [dict(bbox=[1, 1, 5, 6], segmentation=mask, area=area), dict(bbox=[1, 1, 2]),

@@ -10,14 +10,13 @@ from PIL import Image
 
 from helpers.faulty_data import only
 from xcit_dense.annotations import DataOptions, place_data
-from xcit_dense.data.batches import described, split_by_size
+from xcit_dense.data.batches import split_by_size
 from xcit_dense.data.check import check_data_set, drop_findings
 from xcit_dense.data.unlabelled import MultiCrop, UnlabelledImages, UnlabelledSource
 from xcit_dense.errors import ConfigError, DataError
 
 
 def photo(path, mode='RGB'):
-    """Write an image with many values."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pixels = np.random.RandomState(sum(map(ord, path.name))).randint(0, 256, (40, 50, 3), np.uint8)
     Image.fromarray(pixels).convert(mode).save(path)
@@ -72,8 +71,7 @@ LAYOUTS = dict(
 def test_label_maps_and_images_for_validation_are_left_out(tmp_path, layout):
     kept, left_out = LAYOUTS[layout]
     write(tmp_path, [*kept, *left_out])
-    assert used(tmp_path) == sorted(kept)
-    assert used(tmp_path, left_out=[]) == sorted([*kept, *left_out])
+    assert used(tmp_path) == sorted(kept) and used(tmp_path, left_out=[]) == sorted([*kept, *left_out])
 
 
 def test_the_log_of_a_placed_config_names_what_is_left_out_and_the_config_keeps_it(tmp_path, capsys):
@@ -150,12 +148,8 @@ def test_global_views_come_first_and_keep_more_of_the_image():
         MultiCrop(num_local=-1)
 
 
-def test_a_batch_is_told_by_the_sizes_of_its_images_and_predicted_by_them():
+def test_a_batch_is_predicted_by_the_sizes_of_its_images():
     images = [torch.zeros(3, *size) for size in ((30, 40), (33, 64), (32, 64), (30, 65))]
-    assert described(dict(inputs=images[:2], data_samples=[SimpleNamespace(img_path=name) for name in ('a', 'b')])) == (
-        '2 images (30x40, 33x64 pixels; a, b)')
-    views = [torch.zeros(5, 3, 8, 9), torch.zeros(5, 3, 4, 4)]
-    assert described(dict(inputs=views)) == '5 images (8x9, 4x4 pixels; unknown)'
     model = SimpleNamespace(data_preprocessor=SimpleNamespace(pad_size_divisor=32))
     assert [places for places, _ in split_by_size(model, dict(inputs=images))] == [[0, 2], [1], [3]]
 

@@ -22,7 +22,6 @@ def segmentor(trained_segmentor):
 
 @pytest.fixture(scope='session')
 def path(demo_data):
-    """An image of the generated data."""
     return demo_data / 'val2017/000000000001.jpg'
 
 

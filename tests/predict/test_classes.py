@@ -7,9 +7,7 @@ from mmseg.datasets import ADE20KDataset, BaseSegDataset
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
-from xcit_dense.data.classes import classes_of_data
 from xcit_dense.data.datasets import DataSet
-from xcit_dense.predict import classes
 from xcit_dense.predict.classes import classes_of_objects, classes_of_pixels
 
 SHAPES = ('disc', 'square', 'triangle', 'star', 'cross')
@@ -85,8 +83,7 @@ def test_no_file_and_no_checkpoint_give_nobody_elses_names(tmp_path):
     ('ADE20KDataset', dict(reduce_zero_label=False), {}, (0, 1, 2)),
     ('ADE20KDataset', {}, dict(reduce_zero_label=False), (0, 1, 2)),
     ('mmseg.ADE20KDataset', {}, {}, (1, 2, 3)),  # the default of its class
-    (ADE20KDataset, {}, {}, (1, 2, 3)),
-    ('CityscapesDataset', {}, {}, (0, 1, 2)),
+    (ADE20KDataset, {}, {}, (1, 2, 3)), ('CityscapesDataset', {}, {}, (0, 1, 2)),
     ('ImageFolderDataset', dict(reduce_zero_label=True, ignore_labels=[2, 4]), {}, (1, 3, 5))))
 def test_the_first_label_is_that_of_the_data(kind, dataset, meta, numbers):
     cfg = segmentor(type=kind, **dataset)
@@ -107,15 +104,3 @@ def test_names_of_pixels(tmp_path):
         cfg.test_dataloader.dataset.update(dataset)
         found = classes_of_pixels(cfg, {}, CHECKPOINT)
         assert found.names == names and origin in found.names_from
-
-
-def test_no_more_files_are_read_than_need_be(tmp_path, monkeypatch):
-    """The annotations of a training are large."""
-    read = []
-    monkeypatch.setattr(classes, 'classes_of_data', lambda dataset: read.append(dataset) or classes_of_data(dataset))
-    for names, numbers, count in ((SHAPES, (7, 90, 3, 0, 8), 1), ('abcde', (1, 2, 3, 4, 5), 2)):
-        cfg = detector(tmp_path, (7, 90, 3, 0, 8), names)
-        cfg.train_dataloader.dataset.ann_file = 'annotations/train.json'
-        (tmp_path / 'annotations/train.json').write_text('no JSON')
-        read.clear()
-        assert classes_of_objects(cfg, dict(classes=SHAPES), CHECKPOINT).numbers == numbers and len(read) == count

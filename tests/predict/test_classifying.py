@@ -21,8 +21,11 @@ from xcit_dense.predict.classifying import Classifier, middle_of
 from xcit_dense.predict.weight_file import open_model, read_picture
 from xcit_dense.weights.convert import convert
 
-ARCH = 'nano_12_p16'
-BN = dict(norm_cfg=dict(type='BN'))
+ARCH, BN = 'nano_12_p16', dict(norm_cfg=dict(type='BN'))
+INPUTS = dict(mean=[1., 2., 3.], std=[4., 5., 6.], bgr_to_rgb=True)
+SMALL = dict(embed_dims=32, depth=2, num_heads=4, patch_size=16, tokens_norm=False)
+PIPELINE = [dict(type='ResizeEdge', scale=80), dict(type='CenterCrop', crop_size=(64, 64))]
+small = partial(dict, type='XCiTClassifier', arch=SMALL)
 
 
 @pytest.fixture(scope='module')
@@ -131,11 +134,6 @@ def test_the_size_of_published_files(source, size, files, tmp_path, monkeypatch)
     assert resolution(source) == (size, 1.)
 
 
-INPUTS = dict(mean=[1., 2., 3.], std=[4., 5., 6.], bgr_to_rgb=True)
-SMALL = dict(embed_dims=32, depth=2, num_heads=4, patch_size=16, tokens_norm=False)
-PIPELINE = [dict(type='ResizeEdge', scale=80), dict(type='CenterCrop', crop_size=(64, 64))]
-
-
 def config_of(backbone, inputs=INPUTS, pipeline=PIPELINE, **more):
     return dict(model=dict(backbone=backbone, data_preprocessor=inputs),
                 test_dataloader=dict(dataset=dict(type='CustomDataset', pipeline=pipeline)), **more)
@@ -160,9 +158,6 @@ def test_the_config_of_the_training_tells_the_size(crop, size, ratio, wanted, fi
         dict(type='LoadImageFromFile'), *steps, dict(type='PackInputs')])
     with nullcontext() if wanted else pytest.raises(ConfigError, match='--size'):
         assert resolution(files / 'few.pth', size, ratio, config) == wanted
-
-
-small = partial(dict, type='XCiTClassifier', arch=SMALL)
 
 
 def save(path, model, cfg):

@@ -1,6 +1,8 @@
 """What is written of known outputs of a model: every number, label and colour."""
 import json
 import re
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -27,17 +29,6 @@ PAPER = (20, 90, 200)
 PALETTE = [(220, 120, 10), (10, 230, 120), (120, 10, 230), (230, 10, 120), (10, 120, 220), (200, 200, 10)]
 
 
-class KnownModel:
-    """Gives known samples, one image after the other, and keeps what it was asked for."""
-
-    def __init__(self, *samples):
-        self.samples, self.asked = list(samples), []
-
-    def test_step(self, data):
-        self.asked.append(data)
-        return [self.samples[len(self.asked) - 1]]
-
-
 @pytest.fixture
 def predictor_of(trained, trained_segmentor, tmp_path):
     """A function that returns a predictor whose model gives known samples, with changes to what its checkpoint says."""
@@ -51,24 +42,20 @@ def predictor_of(trained, trained_segmentor, tmp_path):
         cfg = load_config(TINY_CONFIG if detects else TINY_SEG_CONFIG, pretrained=False)
         cfg.test_dataloader.dataset.update(dataset or {})
         predictor = build_predictor(cfg, tmp_path / 'known.pth', score_thr)
-        predictor.whole_model, predictor.model = predictor.model, KnownModel(*samples)
+        known = SimpleNamespace(test_step=Mock(side_effect=[[sample] for sample in samples]))
+        predictor.whole_model, predictor.model = predictor.model, known
         return predictor
 
     return make
 
 
-@pytest.fixture
-def images(tmp_path):
-    """A function that writes files of one colour each, and returns their folder and their paths."""
-
-    def write(*names):
-        paths = [tmp_path / 'images' / name for name in names]
-        for path in paths:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.new('RGB', (WIDTH, HEIGHT), PAPER).save(path, quality=95)
-        return tmp_path / 'images', paths
-
-    return write
+def images(folder, *names):
+    """Write files of one colour each; return their folder and their paths."""
+    paths = [folder / 'images' / name for name in names]
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new('RGB', (WIDTH, HEIGHT), PAPER).save(path, quality=95)
+    return folder / 'images', paths
 
 
 def corner(top, left, height, width):
@@ -100,15 +87,15 @@ def near(path, x, y, wanted, most):
     return np.abs(colour - np.array(wanted)).max() <= most
 
 
-def test_results_of_known_objects(predictor_of, images, tmp_path):
+def test_results_of_known_objects(predictor_of, tmp_path):
     """Boxes become [x, y, width, height]; masks stay as they are; ids and names are those of the label."""
     masks = corner(4, 6, 40, 20), corner(20, 60, 30, 33), corner(1, 0, 12, 70)
     first = detected([[6, 4, 26, 44], [60, 20, 93.5, 50.25]], [4, 0], [0.875, 0.125], masks[:2])
     second = detected([[0, 1, 70, 13]], [2], [0.5], masks[2:])
     predictor = predictor_of(first, second, detected((), (), (), []), category_ids=(7, 90, 3, 0, 10**12))
-    words = predict_files(predictor, *images('deep/0090.png', '7.jpg', '11.bmp'), tmp_path / 'out')
+    words = predict_files(predictor, *images(tmp_path, 'deep/0090.png', '7.jpg', '11.bmp'), tmp_path / 'out')
     assert ': 3 pictures and 3 objects in results.json; drawn: 2, with a score of at least 0.3' in words
-    words = predict_files(predictor_of(first, score_thr=0.9), *images('1.png'), tmp_path / 'none')
+    words = predict_files(predictor_of(first, score_thr=0.9), *images(tmp_path, '1.png'), tmp_path / 'none')
     assert 'drawn: 0, ' in words and 'the best is 0.88, and' in words
     records = results_in(tmp_path / 'out')
     found = [mask_api.decode(record.pop('segmentation')).astype(bool) for record in records]
@@ -128,18 +115,17 @@ def test_results_of_known_objects(predictor_of, images, tmp_path):
     (('0.png', '0012.png'), (), [0, 12]), (('a/7.png', 'b/07.png'), (), [1, 2]), (('9.png', '-8.png'), (), [1, 2]),
     (('7.png', 'deep/0012.png'), ('deep/0012.png', 'other.png', '7.png'), [1002, 1000]),
     (('7.png', 'deep/0012.png'), ('7.png', ), [7, 12])))
-def test_ids_of_images(names, listed, ids, images, tmp_path):
-    """Those of the annotation file of the data if it lists all; otherwise the numbers in the names if all have one and
-    no two are equal, otherwise the positions from 1."""
+def test_ids_of_images(names, listed, ids, tmp_path):
+    """Those of the annotation file if it lists all; otherwise the numbers in the names if no two are equal."""
     (tmp_path / 'a.json').write_text(json.dumps(dict(annotations=[], categories=[], images=[
         dict(id=1000 + i, file_name=name) for i, name in enumerate(listed)])))
     cfg = load_config(TINY_CONFIG, pretrained=False)
     cfg.test_dataloader.dataset.update(data_root=str(tmp_path), ann_file='a.json', data_prefix=dict(img='images/'))
-    assert image_ids(cfg, images(*names)[1])[0] == ids
+    assert image_ids(cfg, images(tmp_path, *names)[1])[0] == ids
 
 
-def test_images_that_the_model_fails_on_or_that_cannot_be_read_keep_their_place(predictor_of, images, tmp_path):
-    root, paths = images('a.png', 'b.png', 'c.png', 'd.png')
+def test_images_that_the_model_fails_on_or_that_cannot_be_read_keep_their_place(predictor_of, tmp_path):
+    root, paths = images(tmp_path, 'a.png', 'b.png', 'c.png', 'd.png')
     paths[1].write_bytes(b'no image')
     with pytest.raises(DataError, match='2 of 4 images could not be predicted(.|\n)*a.png: AttributeError(.|\n)*b.png'):
         predict_files(predictor_of(None, detected(), detected()), root, paths, tmp_path / 'out')
@@ -147,21 +133,20 @@ def test_images_that_the_model_fails_on_or_that_cannot_be_read_keep_their_place(
 
 
 @pytest.mark.parametrize('sample', (detected(), segmented(np.zeros((HEIGHT, WIDTH), np.int64))), ids=('det', 'seg'))
-def test_the_model_is_asked_for_the_image_as_it_is(sample, predictor_of, images, tmp_path):
+def test_the_model_is_asked_for_the_image_as_it_is(sample, predictor_of, tmp_path):
     predictor = predictor_of(sample)
-    predict_files(predictor, *images('5.png'), tmp_path / 'out')
-    data, = predictor.model.asked
+    predict_files(predictor, *images(tmp_path, '5.png'), tmp_path / 'out')
+    (data, ), _ = predictor.model.test_step.call_args
     asked, = data['inputs']
     assert [channel.float().mean().round().item() for channel in asked] == list(PAPER[::-1])
     assert data['data_samples'][0].ori_shape == (HEIGHT, WIDTH)
     assert asked.shape[2] / asked.shape[1] == pytest.approx(WIDTH / HEIGHT, rel=0.05)
     assert not predictor.whole_model.training
-    pixel = predictor.whole_model.data_preprocessor(data)['inputs'][0][:, 0, 0]
     wanted = (np.array(PAPER) - (123.675, 116.28, 103.53)) / (58.395, 57.12, 57.375)  # RGB, as ImageNet's weights
-    assert np.allclose(pixel, wanted, atol=0.02)
+    assert np.allclose(predictor.whole_model.data_preprocessor(data)['inputs'][0][:, 0, 0], wanted, atol=0.02)
 
 
-def test_pictures_of_objects_have_their_colours(predictor_of, images, tmp_path):
+def test_pictures_of_objects_have_their_colours(predictor_of, tmp_path):
     block, other = np.zeros((2, HEIGHT, WIDTH), bool)
     block[20:50, 4:44] = True
     other[20:50, 54:90] = True
@@ -169,7 +154,7 @@ def test_pictures_of_objects_have_their_colours(predictor_of, images, tmp_path):
     first, second = (0.57 * np.array(PAPER) + 0.43 * np.array(PALETTE[label]) for label in (1, 3))
     for threshold in (0.3, 0.5):
         out = tmp_path / f'{threshold}'
-        predict_files(predictor_of(sample, palette=PALETTE, score_thr=threshold), *images('a.png'), out)
+        predict_files(predictor_of(sample, palette=PALETTE, score_thr=threshold), *images(tmp_path, 'a.png'), out)
         assert len(results_in(out)) == 2  # all are in the results
         picture = out / 'a.jpg'
         assert Image.open(picture).size == (WIDTH, HEIGHT) and near(picture, 49, 56, PAPER, 12)
@@ -177,19 +162,16 @@ def test_pictures_of_objects_have_their_colours(predictor_of, images, tmp_path):
         assert near(picture, 82, 44, second, 25) if threshold == 0.3 else near(picture, 82, 44, PAPER, 12)
 
 
-#: Six labels in fields of 20 x 48, another in each corner.
-FIELDS = np.indices((HEIGHT, WIDTH))[0] // 20 * 2 + np.indices((HEIGHT, WIDTH))[1] // 48
-
-
 @pytest.mark.parametrize('first, label_map, numbers', (
     (0, None, (0, 1, 2, 3, 4, 5)), (1, {0: 255, 1: 0, 2: 1, 3: 255, 4: 2, 5: 3, 6: 4, 7: 5}, (2, 3, 5, 6, 7, 8))))
-def test_label_maps_of_known_labels(predictor_of, images, tmp_path, first, label_map, numbers):
-    """Every pixel has the number of its class in the data: from 0, or from 1 where 0 is unlabelled, without those that
-    the training ignored; an output without a name has the next one."""
-    maps = FIELDS, np.where(FIELDS == 4, 7, FIELDS)[::-1].copy()
+def test_label_maps_of_known_labels(predictor_of, tmp_path, first, label_map, numbers):
+    """Every pixel has the number of its class in the data; an output without a name has the next one."""
+    rows, columns = np.indices((HEIGHT, WIDTH))
+    fields = rows // 20 * 2 + columns // 48  # six labels in fields of 20 x 48
+    maps = fields, np.where(fields == 4, 7, fields)[::-1].copy()
     predictor = predictor_of(*map(segmented, maps), dataset=dict(reduce_zero_label=not first),  # the checkpoint counts
                              reduce_zero_label=bool(first), palette=PALETTE, label_map=label_map)
-    words = predict_files(predictor, *images('x/a.jpg', 'b.png'), tmp_path / 'out')
+    words = predict_files(predictor, *images(tmp_path, 'x/a.jpg', 'b.png'), tmp_path / 'out')
     assert ': 2 pictures and 2 label maps' in words
     for name, wanted in zip(('x/a', 'b'), maps, strict=True):
         written = Image.open(tmp_path / f'out/labels/{name}.png')

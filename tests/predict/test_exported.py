@@ -30,11 +30,6 @@ def detector(tmp_path):
 
 
 @pytest.fixture
-def segmentor(tmp_path):
-    return write_segmentor(tmp_path / 'segmentor.onnx', resize=dict(rule='fixed', size=[30, 20]))
-
-
-@pytest.fixture
 def image(tmp_path):
     """The only file of its folder: blue to the left, red to the right."""
     picture = np.zeros((40, 60, 3), np.uint8)
@@ -42,10 +37,6 @@ def image(tmp_path):
     (tmp_path / 'images').mkdir()
     Image.fromarray(picture).save(tmp_path / 'images/5.png')
     return tmp_path / 'images/5.png'
-
-
-def labels_in(out):
-    return cv2.imread(str(out / 'labels/5.png'), cv2.IMREAD_UNCHANGED)
 
 
 @pytest.mark.parametrize('runtime', ('onnxruntime', 'openvino'))
@@ -62,17 +53,7 @@ def test_a_detector(runtime, detector, image, tmp_path):
         image_ids='the numbers in the file names')
 
 
-def test_a_segmentor(segmentor, image, tmp_path):
-    run_tool('predict.py', segmentor, image.parent, '--out', tmp_path / 'out')
-    labels = labels_in(tmp_path / 'out')
-    assert labels.shape == (40, 60) and (labels[:, :25] == 3).all() and (labels[:, 35:] == 1).all()
-    floats = torch.tensor([[[0., 0]], [[10.6, -5]], [[10.4, 3]]])  # of a pipeline of float32, BGR
-    sample = SegDataSample(metainfo=dict(ori_shape=(1, 2)))
-    found, = ExportedModel(segmentor).test_step(dict(inputs=[floats], data_samples=[sample]))
-    assert found.pred_sem_seg.data.tolist() == [[[1, 0]]]
-
-
-def test_from_python(detector, segmentor, image):
+def test_from_python(detector, image, tmp_path):
     model = xcit_dense.load(detector)  # of its three objects one has a score below 0.3
     assert model.classes == ('red', 'green', 'blue')
     for given in (image, np.asarray(Image.open(image)), Image.open(image)):
@@ -80,6 +61,7 @@ def test_from_python(detector, segmentor, image):
         assert found.names == ('blue', 'red') and found.masks.shape == (2, 40, 60)
     assert repr(found) == '<2 objects with masks: 1 blue, 1 red>'
     assert len(model(image, threshold=0)) == 3 and len(model([image, image], batch_size=2)) == 2
+    segmentor = write_segmentor(tmp_path / 'segmentor.onnx', resize=dict(rule='fixed', size=[30, 20]))
     model = xcit_dense.load(segmentor)
     found = model(image)
     drawn = found.draw().astype(int)  # the file's colours: blue to the left, red to the right
@@ -88,17 +70,19 @@ def test_from_python(detector, segmentor, image):
     assert found.labels.dtype == np.int64 and found.scores.shape == (40, 60) and found.scores.max() > 0.5
     assert model(image, scores=False).scores is None
     assert model._predictor.read(image).data['inputs'].shape == (3, 20, 30)
+    floats = torch.tensor([[[0., 0]], [[10.6, -5]], [[10.4, 3]]])  # of a pipeline of float32, BGR
+    sample = SegDataSample(metainfo=dict(ori_shape=(1, 2)))
+    found, = ExportedModel(segmentor).test_step(dict(inputs=[floats], data_samples=[sample]))
+    assert found.pred_sem_seg.data.tolist() == [[[1, 0]]]
 
 
 def test_what_a_file_says_is_followed(image, photograph, tmp_path):
     """Whether marks of cameras turn images, and whether there are masks and objects."""
     turned = photograph(tmp_path / '6.jpg', np.asarray(Image.open(image)))
     for turns, shape in ((True, (60, 40)), (False, (40, 60))):
-        model = xcit_dense.load(write_segmentor(tmp_path / 'm.onnx', turns=turns))
-        assert model(turned).labels.shape == shape
+        assert xcit_dense.load(write_segmentor(tmp_path / 'm.onnx', turns=turns))(turned).labels.shape == shape
     for num, names in ((0, ()), (1, ('red', ))):
-        path = write_detector(tmp_path / 'M.ONNX', DETS[:1], np.array([0]), num=num)
-        found = xcit_dense.load(path)(image)
+        found = xcit_dense.load(write_detector(tmp_path / 'M.ONNX', DETS[:1], np.array([0]), num=num))(image)
         assert found.names == names and found.masks is None and found.draw().shape == (40, 60, 3)
         assert found.to_supervision().mask is None
 
@@ -111,7 +95,8 @@ def test_tiles(detector, image, tmp_path):
     found = model(image, tile=25)
     assert np.array_equal(found.labels, model(image).labels) and found.scores is None
     run_tool('predict.py', tmp_path / 'm.onnx', image.parent, '--out', tmp_path / 'out', '--tile', 25)
-    assert np.array_equal(labels_in(tmp_path / 'out'), found.labels + 1)  # the numbers that the file says
+    written = cv2.imread(str(tmp_path / 'out/labels/5.png'), cv2.IMREAD_UNCHANGED)
+    assert np.array_equal(written, found.labels + 1)  # the numbers that the file says
 
 
 def test_files_that_cannot_be_run(image, tmp_path, call_tool):

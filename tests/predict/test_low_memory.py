@@ -20,6 +20,11 @@ from xcit_dense.for_mmdet import MaskTTAModel
 from xcit_dense.for_mmseg import LowMemoryEncoderDecoder, LowMemorySegTTAModel, _parts
 
 SIZE = (64, 96)
+HEIGHT, WIDTH = 12, 20
+CLASSES, SHAPES = 41, ((80, 121), (57, 80))
+ONE = dict(in_channels=32, in_index=3, channels=16, num_classes=CLASSES)
+FOUR = dict(in_channels=[32] * 4, in_index=[0, 1, 2, 3], channels=16, num_classes=CLASSES)
+FPN = dict(FOUR, feature_strides=[4, 8, 16, 32])
 
 
 def segmentor(classes=24, **head):
@@ -43,16 +48,6 @@ def predict(model, images, *samples, kind=LowMemoryEncoderDecoder):
 @pytest.fixture
 def split(monkeypatch):
     monkeypatch.setattr(LowMemoryEncoderDecoder, 'SCORES', 1000)
-
-
-@pytest.mark.parametrize('mode, scores, is_split', (
-    ('whole', 24 * 64 * 96, False), ('whole', 24 * 64 * 96 - 1, True), ('slide', 1000, False)))
-def test_only_large_images_that_are_predicted_whole_are_split(mode, scores, is_split, monkeypatch):
-    model = segmentor()
-    model.test_cfg.update(mode=mode, crop_size=(32, 32), stride=(32, 32))
-    monkeypatch.setattr(LowMemoryEncoderDecoder, 'SCORES', scores)
-    found, = predict(model, torch.randn(1, 3, *SIZE), sample_of((60, 90)))
-    assert ('seg_logits' in found) != is_split and found.pred_sem_seg.data.shape == (1, 60, 90)
 
 
 @pytest.mark.parametrize('layout', (torch.contiguous_format, torch.channels_last))
@@ -104,7 +99,11 @@ def test_what_somebody_replaced_is_called_as_by_mmseg(owner, name, split):
     assert calls == [name] and 'seg_logits' in found
 
 
-def test_one_score_for_a_foreground_is_left_to_mmseg(split):
+def test_windows_and_one_score_for_a_foreground_are_left_to_mmseg(split):
+    model = segmentor()
+    model.test_cfg.update(mode='slide', crop_size=(32, 32), stride=(32, 32))
+    found, = predict(model, torch.randn(1, 3, *SIZE), sample_of((60, 90)))
+    assert 'seg_logits' in found and found.pred_sem_seg.data.shape == (1, 60, 90)
     model = segmentor(2, out_channels=1, threshold=0.4)
     model.decode_head.forward = lambda maps: torch.linspace(-2, 2, 24).expand(1, 1, 16, 24)
     found, = predict(model, torch.randn(1, 3, *SIZE), sample_of())
@@ -114,28 +113,11 @@ def test_one_score_for_a_foreground_is_left_to_mmseg(split):
 
 def test_test_time_augmentation_has_the_scores_that_it_merges(split):
     images, model = [torch.randint(0, 256, (3, *SIZE), dtype=torch.uint8)], segmentor()
-    outer = LowMemorySegTTAModel(module=model)
     data = dict(inputs=[images, images], data_samples=[[sample_of(img_path='a')], [sample_of(img_path='a')]])
     with torch.no_grad():
-        merged, = outer.test_step(data)
+        merged, = LowMemorySegTTAModel(module=model).test_step(data)
     assert merged.pred_sem_seg.data.shape[-2:] == SIZE
     assert model.keeps_scores and not segmentor().keeps_scores
-
-
-CLASSES, SHAPES = 41, ((80, 121), (57, 80))
-ONE = dict(in_channels=32, in_index=3, channels=16, num_classes=CLASSES)
-FOUR = dict(in_channels=[32] * 4, in_index=[0, 1, 2, 3], channels=16, num_classes=CLASSES)
-FPN = dict(FOUR, feature_strides=[4, 8, 16, 32])
-#: Heads of mmseg; others differ from these only in their layers.
-HEADS = dict(
-    **dict.fromkeys(('FCNHead', 'PSPHead', 'SETRUPHead'), ONE),
-    **dict.fromkeys(('SegformerHead', 'UPerHead'), FOUR),
-    DAHead=dict(ONE, pam_channels=8),
-    EncHead=dict(FOUR, num_codes=4),
-    FPNHead=FPN,
-    **{'FPNHead with aligned corners': dict(FPN, align_corners=True)},
-    SegmenterMaskTransformerHead=dict(ONE, num_layers=1, num_heads=2, embed_dims=16),
-)
 
 
 @pytest.fixture(scope='module')
@@ -146,12 +128,15 @@ def model():
     return MODELS.build(cfg.model).eval()
 
 
-@pytest.mark.parametrize('name', HEADS)
-def test_heads_predict_as_in_mmseg(name, model, monkeypatch):
-    """The labels of large images, some classes at a time, through padding, a flip and both resizes. Heads with a
-    prediction of their own keep all scores."""
+@pytest.mark.parametrize('name, head', dict(  # others of mmseg differ from these only in their layers
+    **dict.fromkeys(('FCNHead', 'PSPHead', 'SETRUPHead'), ONE), **dict.fromkeys(('SegformerHead', 'UPerHead'), FOUR),
+    DAHead=dict(ONE, pam_channels=8), EncHead=dict(FOUR, num_codes=4), FPNHead=FPN,
+    **{'FPNHead with aligned corners': dict(FPN, align_corners=True)},
+    SegmenterMaskTransformerHead=dict(ONE, num_layers=1, num_heads=2, embed_dims=16)).items())
+def test_heads_predict_as_in_mmseg(name, head, model, monkeypatch):
+    """Some classes at a time, through padding, a flip and both resizes. Heads that predict by themselves do all."""
     init_default_scope('mmseg')
-    head = model.decode_head = MODELS.build(ConfigDict(HEADS[name], type=name.split()[0])).eval()
+    head = model.decode_head = MODELS.build(ConfigDict(head, type=name.split()[0])).eval()
     model.out_channels, model.align_corners = head.out_channels, head.align_corners
     images = torch.randn(2, 3, *SIZE)
     if hasattr(head, 'conv_seg'):  # give every class the same mean score, so that many win
@@ -175,10 +160,6 @@ def test_heads_predict_as_in_mmseg(name, model, monkeypatch):
             assert ('seg_logits' in a) == (at_a_time == CLASSES or name in ('DAHead', 'EncHead'))
             assert torch.equal(a.pred_sem_seg.data, b.pred_sem_seg.data)
             assert a.pred_sem_seg.data.dtype == b.pred_sem_seg.data.dtype
-
-
-HEIGHT, WIDTH = 12, 20
-TTA_CFG = ConfigDict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=3)
 
 
 class Given(nn.Module):
@@ -211,25 +192,24 @@ def detected(flip, *objects, masks=True):
     return [sample]
 
 
-A, B, C = (1, 1, 6, 6), (2, 7, 9, 11), (12, 2, 18, 9)
-VIEWS = ((None, (A, 0.6, 0), (B, 0.3, 1)), ('horizontal', ((14, 1, 19, 6), 0.9, 0), ((2, 2, 8, 9), 0.5, 0)), (None, ),
-         ('vertical', ((1, 6, 6, 11), 0.8, 1), ((12, 3, 18, 10), 0.1, 0)))
-
-
 def test_objects_of_all_views_are_merged():
     """The better of two boxes stays, in the place that it has in the image; so does its mask. Boxes are as mmdet's."""
-    result, = merged(MaskTTAModel, *(detected(*view) for view in VIEWS), tta_cfg=TTA_CFG)
+    a, b, c = (1, 1, 6, 6), (2, 7, 9, 11), (12, 2, 18, 9)
+    views = ((None, (a, 0.6, 0), (b, 0.3, 1)), ('horizontal', ((14, 1, 19, 6), 0.9, 0), ((2, 2, 8, 9), 0.5, 0)),
+             (None, ), ('vertical', ((1, 6, 6, 11), 0.8, 1), ((12, 3, 18, 10), 0.1, 0)))
+    tta_cfg = ConfigDict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=3)
+    result, = merged(MaskTTAModel, *(detected(*view) for view in views), tta_cfg=tta_cfg)
     found = result.pred_instances
-    assert found.bboxes.tolist() == [list(A), list(A), list(C)] and found.labels.tolist() == [0, 1, 0]
+    assert found.bboxes.tolist() == [list(a), list(a), list(c)] and found.labels.tolist() == [0, 1, 0]
     assert found.scores.tolist() == pytest.approx([0.9, 0.8, 0.5])  # three at most
     for mask, (x1, y1, x2, y2) in zip(found.masks, found.bboxes.int().tolist(), strict=True):
         assert mask.sum() == mask[y1:y2, x1:x2].sum() == (x2 - x1) * (y2 - y1)
-    (ours, ), (theirs, ) = (merged(kind, *(detected(*view, masks=False) for view in VIEWS), tta_cfg=TTA_CFG)
+    (ours, ), (theirs, ) = (merged(kind, *(detected(*view, masks=False) for view in views), tta_cfg=tta_cfg)
                             for kind in (MaskTTAModel, DetTTAModel))
     for name in ('bboxes', 'scores', 'labels'):
         assert torch.equal(ours.pred_instances[name], theirs.pred_instances[name])
     assert 'masks' not in ours.pred_instances and len(ours.pred_instances) == 3
-    result, = merged(MaskTTAModel, detected(None), detected('horizontal'), tta_cfg=TTA_CFG)
+    result, = merged(MaskTTAModel, detected(None), detected('horizontal'), tta_cfg=tta_cfg)
     assert len(result.pred_instances) == 0 and result.pred_instances.masks.shape == (0, HEIGHT, WIDTH)
 
 

@@ -44,26 +44,20 @@ def seen(objects, tiling, masks=True, change=None, least=8):
     return finds
 
 
-HARD = dict(
-    cut_by_one_border=[rectangle(40, 85, 60, 115)],
-    cut_by_four_tiles=[rectangle(85, 85, 115, 115)],
-    in_the_overlap=[rectangle(20, 88, 40, 98)],
-    larger_than_a_tile=[rectangle(10, 20, 190, 280)],
-    a_ring_larger_than_a_tile=[ring(100, 150, 95)],
-    over_the_whole_image=[rectangle(0, 0, 200, 300)],
+@WITH_MASKS
+@pytest.mark.parametrize('name, objects', dict(
+    cut_by_one_border=[rectangle(40, 85, 60, 115)], cut_by_four_tiles=[rectangle(85, 85, 115, 115)],
+    in_the_overlap=[rectangle(20, 88, 40, 98)], larger_than_a_tile=[rectangle(10, 20, 190, 280)],
+    a_ring_larger_than_a_tile=[ring(100, 150, 95)], over_the_whole_image=[rectangle(0, 0, 200, 300)],
     side_by_side_over_four_tiles=[rectangle(60, 60, 100, 99), rectangle(60, 99, 100, 140), rectangle(100, 60, 140, 99),
                                   rectangle(100, 99, 140, 140)],
     two_classes_in_one_place=[rectangle(80, 80, 120, 120, 0), rectangle(80, 80, 120, 120, 1)],
     many_small=[rectangle(y, x, y + 9, x + 9) for y in range(70, 190, 20) for x in range(70, 190, 20)],
-    one_in_another=[rectangle(10, 10, 30, 30), rectangle(12, 12, 20, 20)])
-
-
-@WITH_MASKS
-@pytest.mark.parametrize('name', HARD)
-def test_each_object_is_there_once(name, masks):
-    wanted = {(label, *box_of(mask)): mask for label, mask in HARD[name]}
+    one_in_another=[rectangle(10, 10, 30, 30), rectangle(12, 12, 20, 20)]).items())
+def test_each_object_is_there_once(name, objects, masks):
+    wanted = {(label, *box_of(mask)): mask for label, mask in objects}
     for overlap in (0.2, 0.5, 0.7) if masks or 'ring' not in name else ():  # boxes do not tell where in them it lies
-        found = merge(seen(HARD[name], Tiling(100, overlap), masks))
+        found = merge(seen(objects, Tiling(100, overlap), masks))
         assert [find.score for find in found] == sorted((find.score for find in found), reverse=True)
         got = {(find.label, *find.box.astype(int)): find.mask for find in found}
         assert got.keys() == wanted.keys() and len(found) == len(wanted)
@@ -146,8 +140,7 @@ def test_what_the_model_finds_twice_in_a_tile_it_finds_twice():
 
 
 def test_cut_masks_are_those_of_the_whole_image():
-    """Run lengths, parts, samples and unions of masks of all kinds: empty, full, of whole columns, of single pixels.
-    Together they are used as an array."""
+    """Of all kinds: empty, full, of whole columns, of single pixels. Together they are used as an array."""
     noise = np.random.default_rng(0)
     for _ in range(300):
         height, width = noise.integers(1, 9, 2)

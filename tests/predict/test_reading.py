@@ -48,9 +48,8 @@ def test_files_and_arrays_are_what_the_loader_of_the_config_gives(options, photo
     (16383, 'color', True), (16384, 'color', False), (4095, 'unchanged', False)))
 def test_images_that_lose_most_of_their_values_are_warned_of(highest, color_type, warned, tmp_path):
     cv2.imwrite(str(tmp_path / 'a.png'), np.full((4, 4), highest, np.uint16))
-    step = dict(type='LoadImageFromFile', color_type=color_type)
     with warnings.catch_warnings(record=True) as found:
-        ImageReader(dict(pipeline=[step])).read(tmp_path / 'a.png')
+        ImageReader(dict(pipeline=[dict(type='LoadImageFromFile', color_type=color_type)])).read(tmp_path / 'a.png')
     assert ['16-bit' in str(warning.message) for warning in found] == [True] * warned
 
 
@@ -98,11 +97,10 @@ def test_pictures_of_any_array(shape, kind):
 
 def huge(path):
     """A PNG that says to have more pixels than OpenCV takes."""
-    def chunk(kind, data):
-        return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))
-
-    path.write_bytes(b'\x89PNG\r\n\x1a\n' + chunk(b'IHDR', struct.pack('>IIBBBBB', 60000, 60000, 8, 2, 0, 0, 0))
-                     + chunk(b'IDAT', zlib.compress(b'0')) + chunk(b'IEND', b''))
+    data = bytearray(cv2.imencode('.png', np.zeros((1, 1, 3), np.uint8))[1].tobytes())
+    data[16:24] = struct.pack('>II', 60000, 60000)
+    data[29:33] = struct.pack('>I', zlib.crc32(data[12:29]))
+    path.write_bytes(data)
     return path
 
 

@@ -1,5 +1,4 @@
-"""Tiles: how an image is cut into them, labels from their scores, and pictures predicted in them: by a detector that
-finds all that it sees, and by trained models through the tool."""
+"""Tiles: how an image is cut into them, labels from their scores, and pictures predicted in them."""
 import json
 import sys
 from types import SimpleNamespace
@@ -24,7 +23,7 @@ from xcit_dense.predict.drawing import Drawing
 from xcit_dense.predict.merging import find_in_tiles
 from xcit_dense.predict.predictor import SegmentationPredictor
 from xcit_dense.predict.reading import BigFile, BigImage, ImageReader, ReadImage
-from xcit_dense.predict.tiles import Span, Tiling, blend, tiling_of
+from xcit_dense.predict.tiles import Tiling, blend, tiling_of
 
 pytestmark = pytest.mark.filterwarnings('ignore')
 SIZE = 50, 70
@@ -41,13 +40,6 @@ def test_tiles_cover_an_image_evenly_with_the_overlap_asked(tile, overlap):
         assert tile - steps.max() >= min(int(tile * overlap), tile - 1)
         if len(spans) > 2:  # one fewer would not do
             assert (len(spans) - 2) * max(int(tile * (1 - overlap) + 1e-9), 1) < length - tile
-
-
-def test_a_narrow_image_has_tiles_of_its_width_and_the_default_overlap_is_a_fifth():
-    assert Tiling(10, 0).tiles(8, 20) == [(0, 0, (0, 8), (0, 10)), (0, 1, (0, 8), (10, 20))]
-    assert Tiling(10).spans(10) == [Span(0, 10)] and Tiling(10).fits(10, 10)
-    assert not Tiling(10).fits(10, 11) and not Tiling(10).fits(11, 10)
-    assert tiling_of(None, None) is None and tiling_of(64, None) == Tiling(64, 0.2) and tiling_of(64, 0).overlap == 0
 
 
 @pytest.mark.parametrize('tile, overlap, words', (
@@ -100,16 +92,7 @@ def test_blended_scores_have_no_seams(overlap):
                         scores=True)
     for axis, length in ((1, 50), (2, 70)):
         first, second, *_ = tiling.spans(length)
-        shared = min(first.end - second.start, 10)
-        assert np.abs(np.diff(scores.numpy(), axis=axis)).max() < 2 / shared
-
-
-def test_a_tile_counts_less_towards_its_border():
-    logits = torch.zeros(2, 20, 20)
-    logits[0, 3:-3, 3:-3] = 1
-    logits[1] = 1 - logits[0]  # wrong at the border
-    labels, _ = blended(lambda tile: sample_of(logits.clone()), Tiling(20, 0.5))
-    assert (labels[3:-3, 3:-3] == 0).all()
+        assert np.abs(np.diff(scores.numpy(), axis=axis)).max() < 2 / min(first.end - second.start, 10)
 
 
 def test_without_scores_a_pixel_has_the_label_of_the_nearer_tile():
@@ -120,14 +103,6 @@ def test_without_scores_a_pixel_has_the_label_of_the_nearer_tile():
         near = min(tiles, key=lambda tile: (abs((tile.y.start + tile.y.end) / 2 - y - 0.5)
                                             + abs((tile.x.start + tile.x.end) / 2 - x - 0.5)))
         assert tiles[labels[y, x]] == near
-
-
-@pytest.mark.parametrize('threshold', (0.3, 0.6))
-def test_a_single_output_is_a_probability(threshold):
-    whole = torch.rand(1, *SIZE)
-    labels, _ = blended(lambda tile: sample_of(part(whole, tile)), Tiling(20, 0.3), threshold=threshold)
-    near = (whole[0] - threshold).abs() < 1e-6
-    assert np.array_equal(labels[~near], (whole[0] > threshold).long().numpy()[~near])
 
 
 def picture():
@@ -192,8 +167,7 @@ def test_objects_at_the_borders_of_tiles_are_found_once(tile, overlap, reader):
 
 def test_tiles_are_cut_from_the_picture_as_its_loader_gives_it(reader):
     image, _ = picture()
-    whole = reader.read(image)
-    big = reader.read(image, Tiling(100))
+    whole, big = reader.read(image), reader.read(image, Tiling(100))
     assert big.margin == 2 and reader.read(image, Tiling(320)).margin == 3
     assert isinstance(big, BigImage) and all((picture_of(big, most) == image).all() for most in (None, 330, 999))
     assert picture_of(big, 165).shape == (130, 165, 3)

@@ -50,12 +50,7 @@ def browser():
 
 
 def look_at(page, folder, width=1280, look=''):
-    """Open a copy of a page in a new folder; return its ``problems`` (errors, blocked requests, broken images), its
-    ``title``, the widths of all ``images``, all ``requests`` except for data in the page, the ``width`` of the window,
-    what is too ``wide`` for it, and whether the page ``scrolls`` sideways.
-
-    ``look`` is JavaScript that runs when everything is loaded, and returns an object with more findings.
-    """
+    """Open a copy of a page in a new folder; return what `_LOOK` finds, and what the JavaScript ``look`` returns."""
     folder.mkdir()
     text = Path(page).read_text().replace('loading="lazy"', '')
     last = _LOOK.replace('LOOK', look)

@@ -15,10 +15,7 @@ WIDTH, HEIGHT = 100, 110
 
 
 def write_truth(folder, images, classes=('cat', 'dog', 'newt'), with_files=False):
-    """Write a COCO file, of objects image by image: class number, x, y, width, height, and optionally ``crowd``.
-
-    Category ids are 10, 20, ... Returns its path.
-    """
+    """Write a COCO file of objects by image: class, x, y, width, height, and perhaps ``crowd``; return its path."""
     content = dict(images=[], annotations=[], categories=[dict(id=10 * i, name=name)
                                                           for i, name in enumerate(classes, 1)])
     for number, objects in enumerate(images, 1):
@@ -55,7 +52,6 @@ def sample(number, objects, with_masks=False, folder=None):
 
 
 def metric_of(file, **options):
-    """Return a `CocoMetric`."""
     from mmdet.evaluation import CocoMetric
     return CocoMetric(ann_file=str(file), **options)
 
@@ -76,10 +72,7 @@ def evaluated(metrics, samples, classes=('cat', 'dog', 'newt'), palette=None):
 def evaluated_in_parts(file, samples):
     """Evaluate samples in a process group; return the tables and the matrix, None if this is not the first process."""
     content = evaluated([metric_of(file)], samples).content
-    if content is None:
-        return None
-    return SimpleNamespace(classes=content.classes, images=content.images, names=content.confusion.names,
-                           counts=content.confusion.counts)
+    return None if content is None else (content.classes, content.images, content.confusion)
 
 
 def many(count, seed=0, classes=3):

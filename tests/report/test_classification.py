@@ -1,12 +1,12 @@
 """The report on a test with mmpretrain: its content, and what the hook makes of it, alone and through the tool."""
-import csv
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 from mmengine.structures import BaseDataElement
 from PIL import Image
-from report.tested import runner_of
+from report.tested import cells, runner_of
 
 from helpers.tools import run_tool
 from xcit_dense.errors import OutputError
@@ -15,6 +15,7 @@ from xcit_dense.report.classification import ClassificationRecorder, Result, nam
 from xcit_dense.report.hooks import FILES, ReportHook
 
 pytest.importorskip('mmpretrain')
+PAIRS = (0, 0), (0, 1), (1, 1), (1, 2), (1, 2), (2, 2)
 
 
 def sample(**fields):
@@ -23,7 +24,7 @@ def sample(**fields):
 
 
 def recorded(folder, pairs, names):
-    """Return the content for images with pairs of a class and a prediction, and what was logged.
+    """Return the content for images, given as class and prediction, and what was logged.
 
     The predictions are the less sure the later they come. After test-time augmentation, only the scores are right.
     """
@@ -38,9 +39,6 @@ def recorded(folder, pairs, names):
     recorder = ClassificationRecorder(runner)
     recorder.see(None, samples)
     return recorder.content({'accuracy/top1': 50.}), runner.said
-
-
-PAIRS = (0, 0), (0, 1), (1, 1), (1, 2), (1, 2), (2, 2)
 
 
 def test_classes_are_sorted_by_accuracy_and_those_without_images_are_last(tmp_path):
@@ -80,8 +78,6 @@ def test_every_class_has_a_name():
     assert names[:2] == ['tench', 'goldfish'] and len(names) == 1000
 
 
-# The hook
-
 SAMPLES = [sample(sample_idx=7 + i, gt_label=[i], pred_score=[0.7, 0.3]) for i in (0, 1, 1)]
 
 
@@ -97,12 +93,14 @@ def report(folder, samples, framework='mmpretrain', count=None, **options):
     return runner.said
 
 
-@pytest.mark.parametrize('samples', (
-    [], [sample(gt_label=[0, 1], pred_score=[1.])], [sample(pred_score=[1.])], [sample(gt_label=[0])],
-    [sample(gt_label=[0], pred_score=[1.]), sample(gt_label=[], pred_score=[1.])]))
-def test_images_without_a_single_label_have_no_report_but_a_word(samples, tmp_path):
-    said, = report(tmp_path / 'shown', samples)
-    assert 'no report written: it needs one label and the scores of all classes for each image' in said
+@pytest.mark.parametrize('samples, framework, words', (
+    *((samples, 'mmpretrain', 'it needs one label and the scores of all classes for each image') for samples in (
+        [], [sample(gt_label=[0, 1], pred_score=[1.])], [sample(pred_score=[1.])], [sample(gt_label=[0])],
+        [sample(gt_label=[0], pred_score=[1.]), sample(gt_label=[], pred_score=[1.])])),
+    ([sample()], 'mmrotate', 'not for mmrotate')))
+def test_without_a_single_label_or_the_framework_there_is_no_report_but_a_word(samples, framework, words, tmp_path):
+    said, = report(tmp_path / 'shown', samples, framework)
+    assert said.startswith('no report written: ') and words in said
     assert not (tmp_path / 'shown').exists()
 
 
@@ -115,10 +113,7 @@ def test_a_data_set_without_files_and_names(tmp_path):
 
 
 def test_ctrl_c_while_training_images_are_tested_costs_only_their_metrics(tmp_path, monkeypatch):
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(hooks, 'compare_with_training', stop)
+    monkeypatch.setattr(hooks, 'compare_with_training', Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         report(tmp_path, SAMPLES)
     assert {path.name for path in tmp_path.iterdir() if not path.name.startswith('.')} == {*FILES}
@@ -136,43 +131,15 @@ def test_only_files_of_an_earlier_report_are_replaced(tmp_path):
         report(tmp_path / 'file', [])
 
 
-def test_a_model_of_another_framework_has_no_report(tmp_path):
-    said, = report(tmp_path / 'shown', [sample()], 'mmrotate')
-    assert said.startswith('no report written: ') and said.endswith('not for mmrotate')
-    assert not (tmp_path / 'shown').exists()
-
-
 @pytest.mark.parametrize('of, place, error', (
     (ClassificationRecorder, 'see', OSError(28, 'No space left on device')),
     (ClassificationRecorder, 'content', ZeroDivisionError('why')),
     (hooks, 'write_page', OSError(28, 'No space left on device'))))
 def test_a_problem_of_the_report_is_a_warning(of, place, error, tmp_path, monkeypatch):
-    def fail(*_):
-        raise error
-
-    monkeypatch.setattr(of, place, fail)
+    monkeypatch.setattr(of, place, Mock(side_effect=error))
     said = report(tmp_path, SAMPLES)
     assert len(said) == 1 + (place == 'write_page')
     assert f'the report in {tmp_path} is incomplete: {type(error).__name__}: {error}' in said[-1]
-
-
-# The tool
-
-CONFIG = '''
-custom_imports = dict(imports=['xcit_dense', 'mmpretrain.datasets', 'mmpretrain.evaluation', 'mmpretrain.models'])
-runner_type = 'DenseRunner'
-default_scope = 'mmpretrain'
-data_preprocessor = dict(num_classes=3, mean=[0.], std=[255.])
-model = dict(type='ImageClassifier', backbone=dict(type='LeNet5', num_classes=3),
-             head=dict(type='ClsHead', loss=dict(type='CrossEntropyLoss')))
-test_dataloader = dict(
-    batch_size=3, num_workers=0, sampler=dict(type='DefaultSampler', shuffle=False),
-    dataset=dict(type='CustomDataset', data_root={root!r}, with_label=True, pipeline=[
-        dict(type='LoadImageFromFile', color_type='grayscale'), dict(type='Resize', scale=32),
-        dict(type='PackInputs')]))
-test_evaluator = dict(type='Accuracy', topk=(1, ))
-test_cfg = dict()
-'''
 
 
 @pytest.fixture
@@ -186,21 +153,29 @@ def prepared(tmp_path):
     last = [name for name in state if name.endswith('bias')][-1]
     state[last] = torch.tensor((0.5, 0.3, 0.2)).log()
     torch.save({f'backbone.{name}': value for name, value in state.items()}, tmp_path / 'w.pth')
-    (tmp_path / 'config.py').write_text(CONFIG.format(root=str(tmp_path / 'data')))
+    (tmp_path / 'config.py').write_text(f"""
+custom_imports = dict(imports=['xcit_dense', 'mmpretrain.datasets', 'mmpretrain.evaluation', 'mmpretrain.models'])
+runner_type = 'DenseRunner'
+default_scope = 'mmpretrain'
+data_preprocessor = dict(num_classes=3, mean=[0.], std=[255.])
+model = dict(type='ImageClassifier', backbone=dict(type='LeNet5', num_classes=3),
+             head=dict(type='ClsHead', loss=dict(type='CrossEntropyLoss')))
+test_dataloader = dict(
+    batch_size=3, num_workers=0, sampler=dict(type='DefaultSampler', shuffle=False),
+    dataset=dict(type='CustomDataset', data_root={str(tmp_path / 'data')!r}, with_label=True, pipeline=[
+        dict(type='LoadImageFromFile', color_type='grayscale'), dict(type='Resize', scale=32),
+        dict(type='PackInputs')]))
+test_evaluator = dict(type='Accuracy', topk=(1, ))
+test_cfg = dict()
+""")
     return tmp_path / 'config.py', tmp_path / 'w.pth'
 
 
-def table_of(path):
-    with open(path, newline='') as file:
-        return list(csv.reader(file))
-
-
 def test_a_test_of_a_classifier_reports(prepared, tmp_path):
-    done = run_tool('test.py', *prepared, '--show-dir', 'shown', cwd=tmp_path)
-    assert 'per class, worst first' in done.stdout
-    assert table_of(tmp_path / 'shown/confusion.csv')[1:] == [
+    assert 'per class, worst first' in run_tool('test.py', *prepared, '--show-dir', 'shown', cwd=tmp_path).stdout
+    assert cells(tmp_path / 'shown/confusion.csv')[1:] == [
         ['cat', '1', '0', '0'], ['dog', '2', '0', '0'], ['newt', '2', '0', '0']]
-    assert [row[:5] for row in table_of(tmp_path / 'shown/per_class.csv')] == [
+    assert [row[:5] for row in cells(tmp_path / 'shown/per_class.csv')] == [
         ['class', 'images', 'correct', 'accuracy', 'precision'], ['dog', '2', '0', '0.0', ''],
         ['newt', '2', '0', '0.0', ''], ['cat', '1', '1', '100.0', '20.0']]
     assert np.asarray(Image.open(tmp_path / 'shown/confusion_matrix.png')).std() > 0
@@ -211,15 +186,12 @@ def test_several_processes_report_each_image_once(prepared, two_processes, tmp_p
     first, second = two_processes.run_tool('test.py', *prepared, '--show-dir', tmp_path / 'shown',
                                            '--work-dir', tmp_path)
     assert 'worst first' in first.stdout and 'worst first' not in second.stdout
-    assert [row[1] for row in table_of(tmp_path / 'shown/confusion.csv')[1:]] == ['1', '2', '2']
+    assert [row[1] for row in cells(tmp_path / 'shown/confusion.csv')[1:]] == ['1', '2', '2']
 
 
 def test_the_metrics_are_logged_before_the_report(prepared, tmp_path, monkeypatch):
     """So that a problem of the report loses nothing, and the tool ends well."""
-    def fail(*_):
-        raise OSError(28, 'No space left on device')
-
-    monkeypatch.setattr(hooks, 'write_page', fail)
+    monkeypatch.setattr(hooks, 'write_page', Mock(side_effect=OSError(28, 'No space left on device')))
     done = run_tool('test.py', *prepared, '--report', 'shown', '--at-least', 'accuracy/top1=20', cwd=tmp_path)
     metrics, warning = (done.stdout.index(text) for text in ('accuracy/top1: 20.0', 'No space left on device'))
     assert metrics < warning and 'is incomplete' in done.stdout

@@ -1,5 +1,4 @@
 """The confusion matrix of a report, as a table and as a picture, and its other tables, for all tasks."""
-import csv
 import os
 from types import SimpleNamespace
 
@@ -7,19 +6,10 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
+from report.tested import cells
 
-from xcit_dense.report.content import (
-    Column,
-    Confusion,
-    Content,
-    Row,
-    shortened,
-    shown,
-    tell_classes,
-    write_classes,
-    write_confusion,
-)
-from xcit_dense.report.page import draw_confusion, most_confused
+from xcit_dense.report.content import Column, Confusion, Content, Row, tell_classes, write_classes, write_confusion
+from xcit_dense.report.page import draw_confusion
 
 COLUMNS = Column('pixels', 'pixels'), Column('IoU', 'IoU', 2)
 ROWS = [Row('car, red', dict(pixels=1234567, IoU=0.125)), Row('no\nclass' + 'x' * 99, dict(pixels=0), 'no pixels')]
@@ -27,11 +17,6 @@ ROWS = [Row('car, red', dict(pixels=1234567, IoU=0.125)), Row('no\nclass' + 'x' 
 
 def content(rows):
     return Content('segmentation', [], {}, (COLUMNS, rows), ((), []), None)
-
-
-def cells(path):
-    with open(path, newline='', encoding='utf-8') as file:
-        return list(csv.reader(file))
 
 
 def test_csv_files_have_all_digits_and_names_and_the_truth_in_rows(tmp_path):
@@ -62,18 +47,6 @@ def test_the_log_has_lines_of_one_length_and_only_the_worst_of_many_classes():
     head, *rows, last = lines(1000)
     assert [row.split()[0] for row in rows] == [str(i) for i in range(40)]
     assert last == 'and 960 classes more in the CSV file'
-    assert [shown(value, COLUMNS[0]) for value in (None, 12345, 'cat')] == ['-', '12,345', 'cat']
-    assert shown(2 / 3, COLUMNS[1]) == '0.67'
-    assert [shortened('x' * count) for count in (30, 31)] == ['x' * 30, 'x' * 27 + '...']
-
-
-def test_the_most_confused_of_many_classes():
-    counts = np.diag(np.full(9, 50))
-    counts[7, 2], counts[2, 7], counts[8, 1], counts[0, 3] = 4, 4, 7, 1
-    assert most_confused(counts, 2).tolist() == [2, 7]  # both ways: 8, more than 7
-    assert most_confused(counts, 4).tolist() == [1, 2, 7, 8]
-    assert most_confused(counts, 7).tolist() == [0, 1, 2, 3, 4, 7, 8]
-    assert most_confused(counts, 9).tolist() == list(range(9))
 
 
 @pytest.fixture
@@ -105,6 +78,8 @@ def test_colours_are_shares_of_the_row_and_cells_have_counts(draw, tmp_path):
     assert drawn.y[::2] == ['a $1 b (4)', 'no\\nimage (0)'] and len(drawn.y[1]) < 40
     assert drawn.title == '12,348 of 12,349 images correct (100.0%)\nnumbers: images; colours: share of the row'
     assert Image.open(tmp_path / 'c.png').width > 300
+    drawn = draw([[6, 1, 1], [0, 2, 0], [5, 0, 0]], ('a', 'b', 'background'), 'objects')
+    assert drawn.title.startswith('8 of 10 objects correct (80.0%); 5 false positives\n')
 
 
 def test_large_counts_are_shown_as_shares(draw):
@@ -117,18 +92,12 @@ def test_large_counts_are_shown_as_shares(draw):
 
 
 def test_names_in_other_alphabets_are_legible(draw, tmp_path, recwarn):
-    """With a font of the system, otherwise as codes."""
     pictures = []
     for letter in '犬猫':
         draw([[3, 1], [0, 2]], (letter, 'a $1 собака'))
         pictures.append((tmp_path / 'c.png').read_bytes())
     assert pictures[0] != pictures[1]
     assert not [warning for warning in recwarn if 'missing from' in str(warning.message)]
-
-
-def test_the_background_counts_as_no_object(draw):
-    drawn = draw([[6, 1, 1], [0, 2, 0], [5, 0, 0]], ('a', 'b', 'background'), 'objects')
-    assert drawn.title.startswith('8 of 10 objects correct (80.0%); 5 false positives\n')
 
 
 @pytest.mark.parametrize('unit, drawn_classes, words', (('images', 30, '30 of 40'), ('objects', 31, '30 of 39')))

@@ -6,7 +6,9 @@ import pytest
 
 from helpers.tools import run_tool
 from xcit_dense.errors import DataError
-from xcit_dense.report.curves import figure_of, line_style, plot_curves, read_curves
+from xcit_dense.report.curves import figure_of, plot_curves, read_curves
+
+AP = {'coco/bbox_mAP': 0.1, 'step': 2}
 
 
 def write_logs(work_dir, *runs):
@@ -21,9 +23,6 @@ def losses(*iterations, value=1., **fields):
     return [dict(loss=value, iter=i, step=i, **fields) for i in iterations]
 
 
-_AP = {'coco/bbox_mAP': 0.1, 'step': 2}
-
-
 @pytest.mark.parametrize('runs, wanted', (
     # by iterations, killed after 5 with a checkpoint after 4, where the evaluation was due: the later run counts
     (([*losses(1, 2), dict(mIoU=10., step=0), *losses(3, 4), dict(mIoU=11., step=0), *losses(5), '{"loss": 1'],
@@ -33,10 +32,10 @@ _AP = {'coco/bbox_mAP': 0.1, 'step': 2}
     (([dict(mIoU=10., step=20), *losses(50), dict(mIoU=11., step=60), dict(mIoU=12., step=80)],
       [dict(mIoU=13., step=80), *losses(100)]), {'val/mIoU': [(20, 10.), (60, 11.), (80, 13.)]}),
     # one with its epoch stands at the end of it, also if the resumed run got no further
-    (([*losses(1, 2, 3, epoch=1), *losses(4, 5, 6, epoch=2), *losses(7, epoch=3)], [_AP]),
+    (([*losses(1, 2, 3, epoch=1), *losses(4, 5, 6, epoch=2), *losses(7, epoch=3)], [AP]),
      {'coco/bbox_mAP': [(6, 0.1)]}),
     # or if the earlier part is in another work dir
-    (([_AP], [_AP, *losses(7, 8, 9, epoch=3)]), {'coco/bbox_mAP': [(6, 0.1)]})))
+    (([AP], [AP, *losses(7, 8, 9, epoch=3)]), {'coco/bbox_mAP': [(6, 0.1)]})))
 def test_every_number_stands_at_its_iteration(runs, wanted, tmp_path):
     write_logs(tmp_path, *runs)
     curves = read_curves(tmp_path)
@@ -66,7 +65,6 @@ def test_the_picture_names_its_axes_and_lines(tmp_path):
 
 
 def test_all_that_a_training_without_labels_logs_is_drawn(tmp_path):
-    """Every schedule in a plot of its own, and the entropies between their bounds."""
     logged = dict(lr=1e-4, weight_decay=0.04, teacher_momentum=0.996, teacher_temperature=0.04, teacher_entropy=3.,
                   student_entropy=2.)
     write_logs(tmp_path, [{**line, **logged, 'weight_decay': 0.1 * line['step'], 'entropy_bound': 4 + line['step'] / 2}
@@ -96,13 +94,11 @@ def test_losses_on_the_validation_data_have_the_colours_of_the_training(tmp_path
     for name in ('loss', 'loss_b'):
         assert lines[f'val/{name}'].get_color() == lines[name].get_color()
     assert len({lines[name].get_color() for name in ('loss', 'loss_a', 'loss_b')}) == 3
-    assert [line_style(place)['marker'] for place in (6, 7, 14, 21, 28)] == [None, 'o', '^', 's', None]
 
 
 @pytest.mark.parametrize('steps, epochs', (
     (range(50, 1001, 50), 10), (range(30, 1001, 30), 10),  # an epoch has 100 iterations; its last is logged or not
-    (range(85, 1021, 85), 10),
-    ((1, 2), None)))  # nothing is known after one epoch
+    (range(85, 1021, 85), 10), ((1, 2), None)))  # nothing is known after one epoch
 def test_epochs_are_a_second_axis(steps, epochs, tmp_path):
     write_logs(tmp_path, [dict(loss=1., epoch=(step - 1) // 100 + 1, step=step) for step in steps])
     axes = figure_of(tmp_path).axes[0]
@@ -114,10 +110,9 @@ def test_epochs_are_a_second_axis(steps, epochs, tmp_path):
 
 
 def test_a_log_without_losses_has_no_curves(tmp_path):
-    for line, words in (('', f'no log .*{tmp_path}'), (dict(mIoU=10., step=3), 'no losses to draw')):
-        write_logs(tmp_path, [line])
-        with pytest.raises(DataError, match=words):
-            plot_curves(tmp_path)
+    write_logs(tmp_path, [dict(mIoU=10., step=3)])
+    with pytest.raises(DataError, match='no losses to draw'):
+        plot_curves(tmp_path)
 
 
 def test_the_picture_has_the_name_asked_for_or_what_cannot_be_written_is_named(tmp_path, monkeypatch, call_tool):

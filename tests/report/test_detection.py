@@ -13,6 +13,7 @@ from xcit_dense.report.matching import IGNORED, NONE, Best, best_of, match
 
 pytest.importorskip('mmdet')
 KINDS = ['bbox', 'segm']
+BOX, NEAR, FAR = (10., 10., 20., 20.), (12., 10., 20., 20.), (60., 60., 20., 20.)
 
 
 @pytest.fixture(scope='module')
@@ -45,9 +46,7 @@ def column(content, key):
 
 @pytest.mark.parametrize('kind', KINDS)
 def test_means_of_the_table_are_the_printed_metrics(run, kind):
-    """To the last digit, and of each class as pycocotools prints them for it alone; the class without objects is not
-    in the means, is named, and is last.
-    """
+    """And of each class those of it alone; the class without objects is not in the means, is named, and is last."""
     folder, done = run
     for number, name in ((10, 'cat'), (20, 'dog'), (30, 'newt')):
         alone = evaluation(folder, kind, catIds=[number])
@@ -103,24 +102,11 @@ def test_objects_are_grouped_by_size(tmp_path):
                     ('40 to 40', 1, 0, 1, 0, 0)]
 
 
-BOX, NEAR, FAR = (10., 10., 20., 20.), (12., 10., 20., 20.), (60., 60., 20., 20.)
-
-
-def matched(objects, predictions):
-    """Objects: class, box, and whether it is a crowd region; predictions: class, box, score."""
-    labels, boxes, crowd = zip(*objects, strict=True) if objects else ((), (), ())
-    guesses, found, scores = zip(*predictions, strict=True) if predictions else ((), (), ())
-    done = match(np.array(boxes, float).reshape(-1, 4), np.array(labels, int), np.array(crowd, bool),
-                 np.array(found, float).reshape(-1, 4), np.array(guesses, int), np.array(scores, float))
-    return [part.tolist() for part in done]
-
-
 @pytest.mark.parametrize('objects, predictions, of_class, of_any', [
-    ([], [], [], []),
-    ([(0, BOX, False)], [], [], []),
-    ([], [(0, BOX, 0.9)], [NONE], [NONE]),
-    ([(0, BOX, False)], [(0, NEAR, 0.9)], [0], [0]),
-    ([(0, BOX, False)], [(0, FAR, 0.9)], [NONE], [NONE]),
+    ([], [], [], []), ([], [(0, BOX, 0.9)], [NONE], [NONE]),
+    ([(0, BOX, False)], [(0, NEAR, 0.9)], [0], [0]), ([(0, BOX, False)], [(0, FAR, 0.9)], [NONE], [NONE]),
+    *(([(0, BOX, False)], [(0, (10., 10., width, 20.), 0.9)], found, found)  # half of the area is enough
+      for width, found in ((10., [0]), (9.99, [NONE]))),
     # the higher score takes the object, whatever the IoU; the second prediction is one too many
     ([(0, BOX, False)], [(0, BOX, 0.5), (0, NEAR, 0.9)], [NONE, 0], [NONE, 0]),
     # of two objects the nearer; of equal ones the last, as pycocotools
@@ -139,12 +125,12 @@ def matched(objects, predictions):
      [IGNORED, IGNORED, NONE]),
     ([(0, BOX, True), (0, NEAR, False)], [(0, BOX, 0.9), (0, BOX, 0.8)], [1, IGNORED], [1, IGNORED])])
 def test_partners(objects, predictions, of_class, of_any):
-    assert matched(objects, predictions) == [of_class, of_any]
-
-
-@pytest.mark.parametrize('width, found', [(10, True), (9.99, False)])
-def test_the_iou_may_be_exactly_the_threshold(width, found):
-    assert (matched([(0, (0., 0., 20., 20.), False)], [(0, (0., 0., width, 20.), 0.9)])[0] == [0]) == found
+    """Objects: class, box, and whether it is a crowd region; predictions: class, box, score."""
+    labels, boxes, crowd = zip(*objects, strict=True) if objects else ((), (), ())
+    guesses, found, scores = zip(*predictions, strict=True) if predictions else ((), (), ())
+    done = match(np.array(boxes, float).reshape(-1, 4), np.array(labels, int), np.array(crowd, bool),
+                 np.array(found, float).reshape(-1, 4), np.array(guesses, int), np.array(scores, float))
+    assert [part.tolist() for part in done] == [of_class, of_any]
 
 
 @pytest.mark.parametrize('scores, right, objects, wanted', [

@@ -145,15 +145,12 @@ def test_a_classifier_classifies_next_and_what_is_not_kept_is_said(tmp_path):
 
 
 def test_minus_one_is_no_result(tmp_path):
-    """COCO's metrics have it without an object to compare with: nothing is the best, and no checkpoint is. A detector
-    that finds nothing has no metric: mmdet returns an empty dict.
-    """
+    """COCO's metrics have it without an object to compare with; of a detector that finds nothing mmdet has none."""
     cfg = read_config('maskrcnn_xcit_n12_p16_small')
     runner = runner_of(cfg, tmp_path, dict(of_validations=[[1, -1.]], last_ckpt='a/iter_10.pth'))
     text = EndingHook().describe_end(runner)
     assert 'best     none: the validation data has no object that can be evaluated\n' in text
-    hook = DenseCheckpointHook(save_best='coco/segm_mAP')
-    assert hook.save_best_of(None, {'coco/segm_mAP': -1.}) is None
+    assert DenseCheckpointHook(save_best='coco/segm_mAP').save_best_of(None, {'coco/segm_mAP': -1.}) is None
     said = []
     runner = SimpleNamespace(_train_loop=SimpleNamespace(run=None), cfg=Config(), logger=SimpleNamespace(
         info=said.append))

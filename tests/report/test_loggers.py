@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -79,7 +80,6 @@ def wandb_rows(work_dir):
 
 
 def warnings_of(work_dir):
-    """The warnings about loggers in the logs of a run."""
     return [line for log in work_dir.glob('*/*.log') for line in log.read_text().splitlines()
             if 'The training continues' in line]
 
@@ -152,9 +152,9 @@ def test_mlflow_has_the_curves_the_config_and_pictures(logged, mlflow_store):
     assert run.data.params['model.backbone.type'] == 'XCiT'
     for key, steps in STEPS.items():
         assert [metric.step for metric in client.get_metric_history(name, key)] == steps
+    assert loggers._allowed('val/a-b c(d)é') == 'val/a-b c_d__'
     assert 'config.py' in [item.path for item in client.list_artifacts(name)]
-    pictures = [item.path for item in client.list_artifacts(name, 'images') if item.path.endswith('.png')]
-    assert len(pictures) == 6
+    assert len([item.path for item in client.list_artifacts(name, 'images') if item.path.endswith('.png')]) == 6
 
 
 def test_a_resumed_run_continues_the_curves(tmp_path):
@@ -198,26 +198,18 @@ def test_mlflow_without_a_server_logs_into_the_work_dir(tmp_path, monkeypatch):
     assert run.data.params == {'a.b': '[1, 2]', 'c.0.d': 'e' * 500}
 
 
-def test_mlflow_has_the_config_in_parts_with_names_that_it_accepts():
-    assert dict(loggers._flat(dict(a=dict(b=[1, 2]), c=[dict(d=3), 4], e={}))) == {
-        'a.b': [1, 2], 'c.0.d': 3, 'c.1': 4, 'e': {}}
-    assert loggers._allowed('val/a-b c(d)é') == 'val/a-b c_d__'
-
-
 def add_logger(monkeypatch, kind, fails='', **functions):
     """Add a kind of logger, of which one method may fail; return the list of the calls of the others."""
     calls = []
 
-    def method(name):
-        def call(*_):
-            np.random.rand(3)  # as packages do
-            calls.append(name)
-            if name == fails:
-                raise ValueError('not written\nSQL: ...')
-            return 'here'
-        return call
+    def call(name):
+        np.random.rand(3)  # as packages do
+        calls.append(name)
+        if name == fails:
+            raise ValueError('not written\nSQL: ...')
+        return 'here'
 
-    functions = {**{name: method(name) for name in METHODS}, **functions, 'title': f'A {kind}'}
+    functions = {**{name: lambda *_, name=name: call(name) for name in METHODS}, **functions, 'title': f'A {kind}'}
     monkeypatch.setitem(loggers.KINDS, kind, type(kind, (loggers.Logger, ), functions))
     return calls
 
@@ -252,10 +244,7 @@ def test_a_full_disk_and_a_server_that_does_not_answer_are_warnings(demo_data, t
     assert 'Drawing of validation images failed: IndexError' in pictures
     assert 'picture' not in calls and calls.count('scalars') == 6  # 4 iterations, 2 evaluations
 
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    calls = add_logger(monkeypatch, 'slow', open=stop)
+    calls = add_logger(monkeypatch, 'slow', open=Mock(side_effect=KeyboardInterrupt))
     runner = build_runner(config_of(TINY_SEG_CONFIG, demo_data, tmp_path / 'stopped', ['slow']))
     with pytest.raises(KeyboardInterrupt):
         runner.train()
@@ -311,19 +300,7 @@ def test_other_tools_need_no_package(trained_segmentor, demo_data, tmp_path, mon
     image = next((demo_data / 'images').rglob('*.jpg'))
     run_tool('predict.py', config, trained_segmentor[0], image, '--out', tmp_path / 'out')
     # a training from that config too: a warning, as the option was not given
-    done = run_tool('train.py', config, '--work-dir', tmp_path / 'again')
-    assert 'TensorBoard failed: ' in done.stdout
-
-
-KILLED = '''
-import os, signal, sys
-sys.path[:0] = {path!r}
-from helpers.runs import CASES, At, train
-from mmengine.config import Config
-from xcit_dense.config.loading import load_config
-cfg = load_config({config!r})
-train(cfg, At(3, lambda _: os.kill(os.getpid(), signal.SIGKILL)))
-'''
+    assert 'TensorBoard failed: ' in run_tool('train.py', config, '--work-dir', tmp_path / 'again').stdout
 
 
 @pytest.mark.integration
@@ -332,7 +309,8 @@ def test_a_killed_run_continues_the_curves(demo_data, tmp_path, offline_wandb):
     cfg = config_of(TINY_SEG_CONFIG, demo_data, tmp_path / 'run', ['tensorboard', 'wandb'],
                     **{'default_hooks.checkpoint.interval': 2})
     cfg.dump(tmp_path / 'config.py')
-    code = KILLED.format(path=sys.path, config=str(tmp_path / 'config.py'))
+    code = ('import os\nfrom helpers.runs import At, train\nfrom xcit_dense.config.loading import load_config\n'
+            f'train(load_config({str(tmp_path / "config.py")!r}), At(3, lambda _: os.kill(os.getpid(), 9)))')
     done = subprocess.run([sys.executable, '-c', code], env=environment(), timeout=300, capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
     assert steps_of(tmp_path / 'run')['train/loss'][:2] == [1, 2]

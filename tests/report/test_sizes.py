@@ -18,7 +18,6 @@ from xcit_dense.report.sizes import FILES, SizesHook, configs_by_size
 
 pytestmark = pytest.mark.filterwarnings('ignore')
 MEMORY = 'peak memory of the process (GiB)'
-MEASURED = {'size', 'seconds', 'ms/image', MEMORY}
 
 
 def rows_of(work_dir):
@@ -45,7 +44,7 @@ def assert_each_is_as_alone(args, sizes, work_dir, monkeypatch):
         run_tool('test.py', *args, '--work-dir', work_dir / str(row['size']), '--image-size', row['size'])
         file, = work_dir.glob(f'{row["size"]}/*/*.json')
         metrics = {key: value for key, value in json.loads(file.read_text()).items() if 'time' not in key}
-        assert metrics == {key: value for key, value in row.items() if key not in MEASURED}
+        assert metrics == {key: row[key] for key in row.keys() - {'size', 'seconds', 'ms/image', MEMORY}}
         alone += seen
     assert len(together) > len(alone) and together[-len(alone):] == alone  # after those of the trial
     return rows

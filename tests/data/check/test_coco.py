@@ -5,6 +5,7 @@ import os
 import mmcv
 import numpy as np
 import pytest
+from mmcv.transforms import LoadImageFromFile
 from mmdet.datasets.transforms import LoadAnnotations
 from PIL import Image
 from pycocotools import mask as mask_api
@@ -15,15 +16,8 @@ from xcit_dense.data.check.coco import check_coco
 from xcit_dense.data.check.coco_file import counts_in
 from xcit_dense.data.files import read_header
 
-
-def test_good_data_has_no_findings(root):
-    report = check_data_set(coco(root))
-    assert report.findings == [] and report.counts['images'] == 6
-    content = json.loads((root / ANNOTATIONS).read_text())
-    assert sum(amount for *_, amount in report.classes) == len(content['annotations']) == report.counts['annotations']
-    for category, (name, images, amount) in zip(content['categories'], report.classes, strict=True):
-        of_class = [a['image_id'] for a in content['annotations'] if a['category_id'] == category['id']]
-        assert (name, images, amount) == (category['name'], len(set(of_class)), len(of_class))
+WIDTH, HEIGHT, TINY = 40, 30, 1e-6
+TRIANGLE, OUTSIDE = [1, 1, 5, 1, 5, 5], [50, 50, 60, 50, 60, 60]
 
 
 def test_file_that_is_not_coco(root):
@@ -58,11 +52,9 @@ def without(key):
 #: Kind, the function that plants it, and a part of the finding: the place or the value.
 FAULTS = (
     ('bad-record', lambda c: c['annotations'].insert(0, [1]), 'annotations[0]'),
-    ('bad-record', lambda c: c['images'].append(None), 'images[6]'),
-    ('bad-record', without('bbox'), "no 'bbox'"),
+    ('bad-record', lambda c: c['images'].append(None), 'images[6]'), ('bad-record', without('bbox'), "no 'bbox'"),
     ('bad-record', fields('annotations', 0, image_id=[1]), "'image_id'"),
     ('bad-record', fields('annotations', 0, bbox=[1, 2, 3, '4']), "[1, 2, 3, '4']"),
-    ('bad-record', fields('annotations', 0, bbox=[1, 2, 3]), '[1, 2, 3]'),
     ('bad-record', fields('categories', 0, name=3), "'name'"),
     ('category-id-twice', append('categories', name='other'), "'other'"),
     ('category-name-twice', append('categories', id=77), "'disc'"),
@@ -73,8 +65,6 @@ FAULTS = (
     ('unknown-category', fields('annotations', 0, category_id=77), 'the category 77'),
     ('orphan', fields('annotations', 0, image_id=77), 'the image 77'),
     ('image-dimensions', fields('images', 0, width=-64), '-64 x '),
-    ('image-dimensions', fields('images', 0, height=NAN), 'nan'),
-    ('box-ignored', fields('annotations', 0, bbox=[NAN, 1, 5, 5]), '[nan, 1, 5, 5]'),
     ('mask-missing', without('segmentation'), 'annotation 1 '),
     ('mask-missing', fields('annotations', 0, segmentation=[]), 'annotation 1 '),
     ('mask-malformed', fields('annotations', 0, segmentation='x'), "'x'"),
@@ -83,17 +73,14 @@ FAULTS = (
     ('mask-malformed', polygon(1, 1, 5, 5, 1, 10**400), '[1, 1, 5, 5, 1, 1000'),
     ('rle-size', fields('annotations', 0, segmentation=dict(size='x', counts='x')), "'x', not "),
     ('mask-malformed', fields('annotations', 0, segmentation=dict(size=[4, 4])), 'size'),
-    ('polygon-points', polygon(1, 1, 5, 5), '4 numbers'),
     ('polygon-absurd', polygon(1, 1, 5, NAN, 1, 5), 'nan'),
     ('polygon-absurd', polygon(1, 1, -2147483648, 5, 1, 5), '-2.14748e+09'),
-    ('polygon-outside', polygon(-9, -9, -5, -5, -9, -5), 'x from -9 to -5'),
     ('rle-counts', rle(lambda total: [total + 5, -5]), '-5'),
     *(('rle-counts', rle(bad), repr(bad)[:6]) for bad in ([1, 'x'], '11', '1P', '1é', '', 'oooooooooooo1')),
     ('image-missing', fields('images', 0, file_name='a\0b'), r'a\x00b'),
     ('image-missing', fields('images', 0, file_name='\ud800'), r'\ud800'),
     ('image-missing', fields('images', 0, file_name='\x1b[31m\n.jpg'), r'\x1b[31m\n.jpg'),  # acts on a terminal
-    ('image-size', fields('images', 0, width=640, height=480), 'not 640 x 480'),
-)
+    ('image-size', fields('images', 0, width=640, height=480), 'not 640 x 480'))
 
 
 @pytest.mark.parametrize('kind, plant, words', FAULTS, ids=[f'{i}-{kind}' for i, (kind, *_) in enumerate(FAULTS)])
@@ -133,17 +120,6 @@ def test_short_polygons_are_no_error_where_the_framework_goes_on(root, polygons)
     assert only(check_data_set(coco(root)), 'polygon-points') == [finding]  # the cache keeps the two apart
 
 
-def test_many_faults_are_all_found(root):
-    places = range(0, 1000, 100)
-    wrong = {**dict.fromkeys(places), **{place + 1: [NAN] * 4 for place in places}}
-    rewrite(root, lambda content: content.update(annotations=[
-        dict(one := content['annotations'][0], id=i, bbox=wrong.get(i, one['bbox'])) for i in range(1000)]))
-    report = check_data_set(coco(root))
-    assert [(f.kind, f.row) for f in sorted(report.findings, key=lambda f: f.row)] == [
-        found for place in places for found in (('bad-record', place), ('box-ignored', place + 1))]
-    assert report.summary(first=3).count('10 times, for example') == 2
-
-
 def test_counts_of_compressed_masks_are_those_of_pycocotools():
     random = np.random.default_rng(0)
     for height, width, share in ((1, 1, 1.), (7, 5, 0.), (48, 64, 0.5), (480, 640, 0.01)):
@@ -152,7 +128,6 @@ def test_counts_of_compressed_masks_are_those_of_pycocotools():
         text = mask_api.encode(mask)['counts']
         again = dict(size=[height, width], counts=counts_in(text.decode()))
         assert sum(again['counts']) == height * width and mask_api.frPyObjects(again, height, width)['counts'] == text
-    assert list(map(counts_in, ('', '1P', 'ä', '\ud800', 'o' * 9))) == [[]] * 5
 
 
 @pytest.mark.parametrize('box, drawn', (
@@ -187,10 +162,6 @@ def test_counts_are_those_of_the_file(root):
     assert 'bad-record' in kinds_of(report) and not any(sample['captions'] for sample in report.samples)
 
 
-WIDTH, HEIGHT = 40, 30
-TINY = 1e-6
-
-
 def found_in(tmp_path, image=(), **annotation):
     """The findings of a file with one image of 40 x 30 and one annotation."""
     content = dict(
@@ -202,8 +173,7 @@ def found_in(tmp_path, image=(), **annotation):
     return [f for f in found if f.kind != 'objects-lost']  # the only object, which is ignored
 
 
-#: Boxes (x, y, width, height) by what is found.
-BOXES = {
+@pytest.mark.parametrize('kind, boxes', {  # x, y, width, height
     None: (
         [0, 0, 40, 30], [39, 29, 1, 1], [0, 0, 1, 1], [30, 20, 10, 10],  # the whole image, and its border from within
         # coordinates that were rounded stick out by a pixel at most, at each side
@@ -220,12 +190,9 @@ BOXES = {
         [5, 5, 1 - TINY, 4], [5, 5, 4, 1 - TINY], [5, 5, 0, 4], [5, 5, 4, 0], [50, 5, 0, 4],
         [5, 5, -TINY, 4], [5, 5, 4, -TINY], [0, 0, -400, 5], [0, 0, -401, 5],
         [NAN, 0, 5, 5], [INFINITE, 0, 5, 5], [0, -INFINITE, 5, 5], [0, 0, NAN, 5]),
-    'box-absurd': ([0, 0, 400 + TINY, 5], [0, 0, 5, 400 + TINY], [0, 0, 5, INFINITE], [-5, 0, INFINITE, 5])}
-
-
-@pytest.mark.parametrize('kind', BOXES)
-def test_boxes_at_the_limits(tmp_path, kind):
-    for box in BOXES[kind]:
+    'box-absurd': ([0, 0, 400 + TINY, 5], [0, 0, 5, 400 + TINY], [0, 0, 5, INFINITE], [-5, 0, INFINITE, 5])}.items())
+def test_boxes_at_the_limits(tmp_path, kind, boxes):
+    for box in boxes:
         findings = found_in(tmp_path, bbox=box)
         assert [(f.kind, f.part, f.row, f.id) for f in findings] == [(kind, 'annotations', 0, 9)] * bool(kind), box
         assert all(f.value.endswith('in an image of 40 x 30') for f in findings)
@@ -238,9 +205,7 @@ def run_lengths(more, coded):
     return mask_api.encode(np.asfortranarray(mask[:, None]))['counts'].decode() if coded else counts
 
 
-TRIANGLE, OUTSIDE = [1, 1, 5, 1, 5, 5], [50, 50, 60, 50, 60, 60]
-#: Masks by what is found. A part of an object may be outside; height goes before width, and every pixel is counted.
-MASKS = {
+@pytest.mark.parametrize('kind, masks', {
     None: ([TRIANGLE], [[*TRIANGLE, 3, 3]], [[-9, 1, TINY, 1, -5, 5]], [[1, -9, 5, TINY, 5, -5]],
            [[40 - TINY, 1, 45, 1, 45, 5]], [[1, 30 - TINY, 5, 35, 1, 35]], [[32, 5, 38, 5, 35, 9]],
            [[1, 1, 400, 1, 5, 5]], [[1, 1, 5, 400, 5, 5]], [[-400, 1, 5, 1, 5, 5]], [TRIANGLE, OUTSIDE],
@@ -252,12 +217,10 @@ MASKS = {
                        [[1, -400 - TINY, 5, 1, 5, 5]]),
     'rle-counts': [dict(size=[30, 40], counts=run_lengths(more, coded)) for more in (1, -1) for coded in (False, True)],
     'rle-size': [dict(size=size, counts=run_lengths(0, coded)) for size in ([40, 30], [30, 41], [31, 40])
-                 for coded in (False, True)]}
-
-
-@pytest.mark.parametrize('kind', MASKS)
-def test_masks_at_the_limits(tmp_path, kind):
-    for mask in MASKS[kind]:
+                 for coded in (False, True)]}.items())
+def test_masks_at_the_limits(tmp_path, kind, masks):
+    """A part of an object may be outside; height goes before width, and every pixel is counted."""
+    for mask in masks:
         assert [f.kind for f in found_in(tmp_path, segmentation=mask)] == [kind] * bool(kind), mask
 
 
@@ -274,8 +237,10 @@ def test_areas_and_sizes_of_images_at_the_limits(tmp_path):
 @pytest.mark.parametrize('suffix', ('jpg', 'png', 'webp'))
 def test_every_orientation_has_the_size_that_mmcv_reads(root, suffix):
     """1 to 8 are marks; 5 to 8 swap width and height. The formats show that the comparison is with OpenCV."""
-    path = root / f'train2017/turned.{suffix}'
-    unchanged = [dict(type='LoadImageFromFile', color_type='unchanged'), dict(type='LoadAnnotations', with_mask=True)]
+    path, loads = root / f'train2017/turned.{suffix}', dict(type='LoadAnnotations', with_mask=True)
+    untouched = (dict(type='mmcv.LoadImageFromFile', color_type='unchanged'),
+                 dict(type=LoadImageFromFile, color_type='color_ignore_orientation'),
+                 dict(type='RandomChoice', transforms=[[dict(type=LoadImageFromFile, imdecode_backend='turbojpeg')]]))
     for mark in range(10):
         exif = Image.Exif()
         exif[0x0112] = mark
@@ -285,10 +250,10 @@ def test_every_orientation_has_the_size_that_mmcv_reads(root, suffix):
         assert suffix != 'jpg' or real == ((30, 40) if mark in (5, 6, 7, 8) else (40, 30))
         for size in ((40, 30), (30, 40), (40, 40)) if suffix == 'jpg' and mark in (1, 6, 9) else ():
             rewrite(root, fields('images', 0, file_name=path.name, width=size[0], height=size[1]))
-            told, stored = ({kind for kind in kinds_of(check_data_set(coco(root, **how))) if kind.startswith('image')}
-                            for how in ({}, dict(pipeline=unchanged)))
+            told, *stored = ({kind for kind in kinds_of(check_data_set(coco(root, **how))) if kind.startswith('image')}
+                             for how in ({}, *(dict(pipeline=[step, loads]) for step in untouched)))
             assert told == (set() if size == real else {'image-rotated'} if size == (40, 30) else {'image-size'})
-            assert stored == (set() if size == (40, 30) else {'image-size'})
+            assert stored == [set() if size == (40, 30) else {'image-size'}] * 3
 
 
 def test_images_that_cannot_be_used(root):

@@ -15,9 +15,8 @@ from xcit_dense.data.check import check_before_training, check_data_set
 from xcit_dense.data.classes import classes_of_data, take_classes
 from xcit_dense.data.files import read_map
 
-NAMES = ('a', 'b', 'c')
 
-FAULTS = (
+@pytest.mark.parametrize('kind, plant, words', (
     ('map-missing', lambda image, path: path.unlink(), '000000000001.jpg. JPEG files are not read'),
     ('files-left-out', lambda image, path: image.with_suffix('.HEIC').touch(), '1 image of formats that are not read'),
     ('map-unreadable', lambda image, path: path.write_bytes(path.read_bytes()[:-60]), 'cannot be read'),
@@ -30,8 +29,15 @@ FAULTS = (
     ('map-labels', save_map(lambda m: np.where(m == 0, 6, m).astype(np.uint8)), '[6]'),
     ('map-ignored', save_map(lambda m: np.full_like(m, 255)), '000000000001.png has no pixel with a class'),
     ('map-shared', lambda image, path: shutil.copy(image, image.with_suffix('.JPEG')), '000000000001.JPEG'),
-    ('image-unreadable', lambda image, path: image.write_bytes(b'no picture'), 'not an image of a format'),
-)
+    ('image-unreadable', lambda image, path: image.write_bytes(b'no picture'), 'not an image of a format')))
+def test_fault_of_a_label_map(root, kind, plant, words):
+    plant(*image_and_map(root))
+    finding, = only(check_data_set(folders(root)), kind)
+    assert words in finding.sentence
+    assert check_data_set(folders(root)).findings == [finding]  # out of the cache
+    if kind == 'image-depth':  # who reads all bits loses none
+        steps = [dict(type='LoadImageFromFile', color_type='unchanged'), dict(type='LoadAnnotations')]
+        assert check_data_set(folders(root, pipeline=steps)).findings == []
 
 
 def data_of(root, *maps):
@@ -47,19 +53,8 @@ def data_of(root, *maps):
     return root
 
 
-def dataset_of(root, names=NAMES, **options):
+def dataset_of(root, names=('a', 'b', 'c'), **options):
     return folders(root, metainfo=dict(classes=names), **options)
-
-
-@pytest.mark.parametrize('kind, plant, words', FAULTS)
-def test_fault_of_a_label_map(root, kind, plant, words):
-    plant(*image_and_map(root))
-    finding, = only(check_data_set(folders(root)), kind)
-    assert words in finding.sentence
-    assert check_data_set(folders(root)).findings == [finding]  # out of the cache
-    if kind == 'image-depth':  # who reads all bits loses none
-        steps = [dict(type='LoadImageFromFile', color_type='unchanged'), dict(type='LoadAnnotations')]
-        assert check_data_set(folders(root, pipeline=steps)).findings == []
 
 
 @pytest.mark.parametrize('zero, ignored, classes', (
@@ -87,7 +82,6 @@ def test_without_a_list_each_label_up_to_the_highest_is_a_class(tmp_path):
 
 
 def test_a_map_is_read_label_by_label(tmp_path):
-    """Palettes and single bits too."""
     data_of(tmp_path, {0: 1, 7: 2, 254: 4, 255: 3})
     assert read_map(tmp_path / 'annotations/training/0.png') == dict(
         size=[5, 2], mode='L', labels=[[0, 1], [7, 2], [254, 4], [255, 3]])
@@ -122,7 +116,6 @@ def test_a_map_has_the_size_of_its_image(tmp_path, size, found):
 
 
 def test_shares_of_the_classes(root):
-    """The table has images, amounts and shares of the whole, and names classes without any."""
     rewrite(root, lambda content: content.update(annotations=[
         dict(content['annotations'][0], id=i, image_id=image, category_id=category)
         for i, (image, category) in enumerate(((1, 2), (1, 2), (2, 2), (3, 5)))]))

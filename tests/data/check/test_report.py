@@ -11,12 +11,13 @@ from PIL import Image
 
 from helpers.faulty_data import ANNOTATIONS, INFINITE, coco, fields, folders, image_and_map, rewrite, save_map
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.tools import run_tool
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.check import check, check_before_training, check_data_set, draw_contact_sheet, drop_findings
 from xcit_dense.data.check.findings import KINDS, Finding, Report, each_kind_first
 from xcit_dense.data.check.images import choose_samples
 from xcit_dense.data.demo import CLASSES
-from xcit_dense.draw.classes import class_colours
+from xcit_dense.draw import class_colours, draw_objects
 from xcit_dense.errors import ConfigError, DataError, OutputError
 
 #: Stops or spoils the training, whatever is dropped.
@@ -162,6 +163,25 @@ def test_classes_have_one_colour_in_all_sheets(root, tmp_path):
         assert seen & wanted and not seen & (others - wanted)
 
 
+@pytest.mark.slow
+def test_sheets_have_the_palette_of_the_config(root, tmp_path, monkeypatch):
+    """The ids of the classes are in another order."""
+    drawn, palette = set(), [(10, 20, 30), (200, 0, 90), (0, 90, 200), (90, 200, 0), (250, 250, 250)]
+
+    def spy(picture, boxes, labels, names, colours, *args, **options):
+        drawn.update(zip((name.removesuffix(' (crowd)') for name in names), map(tuple, colours), strict=True))
+        return draw_objects(picture, boxes, labels, names, colours, *args, **options)
+
+    monkeypatch.setattr('xcit_dense.data.check.outputs.draw_objects', spy)
+    for file in (ANNOTATIONS, ANNOTATIONS.replace('train', 'val')):
+        rewrite(root, lambda content: content['categories'].reverse(), file)
+    (tmp_path / 'config.py').write_text('\n'.join([f'_base_ = {str(TINY_CONFIG)!r}', 'classes_from_data = False', *(
+        f'{part}_dataloader = dict(dataset=dict(metainfo={dict(classes=CLASSES[::-1], palette=palette)}))'
+        for part in ('train', 'val', 'test'))]))
+    run_tool('check_data.py', tmp_path / 'config.py', '--data-root', root, '--out', tmp_path / 'checked')
+    assert drawn == set(zip(CLASSES[::-1], palette, strict=True))
+
+
 def test_twelve_images_with_findings_and_four_without():
     """Every kind is among the first; a chosen image has all its captions; the others are spread over the data."""
     def finding(kind, number):
@@ -184,9 +204,8 @@ def test_image_ids_that_are_there_twice_are_dropped_with_what_means_either(root,
     report = check_data_set(coco(root))
     words, file = drop_findings(report, tmp_path / 'clean')
     assert 'without 2 images' in words and 'image-id-twice 2' in words
-    kept = json.loads(file.read_text())
     assert {part: [row for row in rows if row.get('image_id', row['id']) > 2] if part in ('images', 'annotations')
-            else rows for part, rows in content.items()} == kept
+            else rows for part, rows in content.items()} == json.loads(file.read_text())
     for overwrite in (False, True):
         with pytest.raises(DataError, match='the data set itself'):
             drop_findings(report, root / 'annotations', overwrite)

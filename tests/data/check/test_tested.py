@@ -110,11 +110,10 @@ def test_other_classes_than_those_of_the_checkpoint(tmp_path, names, known, word
 
 def test_names_for_display_are_no_other_classes(tmp_path, said):
     """Of a run that gave its folders other names, or of a test that does; of a list only what it names."""
-    theirs = import_module('mmpretrain.datasets.categories').IMAGENET_CATEGORIES
     folder, in_list = custom('ab')(tmp_path), dict(ann_file=write_list(tmp_path, 'a.png 0\n'))
     for dataset, known in ((dict(folder, metainfo=dict(classes=['x', 'y'])), 'xy'),
                            (dict(folder, classes=['x', 'y']), 'ab'), (dict(folder, **in_list), 'pq'),
-                           (imagenet(tmp_path), theirs)):
+                           (imagenet(tmp_path), import_module('mmpretrain.datasets.categories').IMAGENET_CATEGORIES)):
         warn_of_other_classes(config(dataset), checkpoint_of(known), 'run.pth')
     assert said == []
     (tmp_path / 'classes.txt').write_text('a\nb\n')
