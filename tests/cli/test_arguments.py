@@ -75,7 +75,6 @@ def written(options):
 
 
 def rejected(line, capsys):
-    """Return what the tool prints about a command line."""
     with pytest.raises(SystemExit) as end:
         read(line)
     assert end.value.code == 2

@@ -58,7 +58,6 @@ def test_every_error_of_the_package_is_one_message():
 
 @pytest.mark.parametrize('number, code', (('SIGINT', 130), ('SIGTERM', 143)))
 def test_a_training_that_is_told_to_stop(number, code, demo_data, tmp_path, monkeypatch):
-    """And leaves its group."""
     left = []
     monkeypatch.setattr(processes, 'leave_group', lambda: left.append(True))
     config = tmp_path / 'config.py'

@@ -16,7 +16,6 @@ from xcit_dense.weights.files import read_notes, write_notes
 
 
 def test_predict_and_test_of_a_work_dir_agree_with_config_and_checkpoint(trained, demo_data, tmp_path):
-    """From any folder; the test writes into the work dir."""
     run = shutil.copytree(trained[0], tmp_path / 'moved')
     for model in ((run, ), (TINY_CONFIG, run)):
         run_tool('predict.py', *model, demo_data / 'val2017', '--out', f'out{len(model)}', '--cfg-options',

@@ -148,7 +148,6 @@ def test_demo_data_has_as_many_and_as_large_images_as_asked(monkeypatch):
     ('custom_hooks=[dict(type="EMAHook")]', ('does not accept dicts', 'custom_hooks=[dict(type="EMAHook")]')),
     ("model={'type': 'x'}", ('does not accept dicts', 'Write the dict into your own config'))))
 def test_options_that_cannot_be_read(item, words):
-    """The error shows how to write the value; a dict belongs into a config file."""
     done = run_tool('train.py', TINY_CONFIG, '--cfg-options', 'train_cfg.val_begin=2', item, check=False)
     assert done.returncode == 1 and done.message.startswith('error: --cfg-options')
     assert all(word in done.message for word in words)

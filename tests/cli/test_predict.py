@@ -64,7 +64,6 @@ def test_a_segmentor_writes_pictures_and_label_maps(trained_segmentor, demo_data
 
 @pytest.mark.parametrize('readable', (0, 1))
 def test_prediction_lists_all_that_cannot_be_read(readable, trained, demo_data, tmp_path, call_tool):
-    """And goes on past it."""
     images, out = tmp_path / 'images', tmp_path / 'out'
     (images / 'deep').mkdir(parents=True)
     names = [f'broken_{i}.jpg' for i in range(7)]

@@ -46,7 +46,6 @@ def state(run):
 
 
 def go_through(rows, run, config, data, image):
-    """Run tools on a work dir; after each it is as before."""
     words, (files, meaning) = dict(CONFIG=config, OWN=run / config.name, DATA=data, IMAGES=image), state(run)
     assert config.name in files and meaning[0] == {config.name}
     for row in rows:

@@ -164,7 +164,6 @@ sys.modules[{framework!r}] = None
 
 @pytest.mark.integration
 def test_compiled_ops_built_for_another_torch_are_named(tmp_path):
-    """A broken mmcv._ext in front of the real package."""
     (tmp_path / 'broken.so').write_bytes(b'no library')
     _, last = last_line_of(f'''
 import importlib.util, sys

@@ -30,7 +30,6 @@ class Command:
 
 
 def name_of(page):
-    """Return the path of a page in the repository."""
     return page.relative_to(ROOT).as_posix()
 
 

@@ -23,7 +23,6 @@ BASE, BASE_OF_OTHERS = 'maskrcnn_xcit_s12_p16_coco.py', 'mmdet::mask_rcnn/mask-r
 
 
 def is_config(code):
-    """Whether a fence is a config: nothing but assignments."""
     return all(isinstance(node, ast.Assign) for node in ast.parse(code).body)
 
 
@@ -88,7 +87,6 @@ def ast_values(code):
 
 
 def holds(got, wanted):
-    """Whether all that a config sets is in what was read from it."""
     if isinstance(wanted, dict):
         return all(holds(got[key], value) for key, value in wanted.items() if key != '_delete_')
     if isinstance(wanted, (list, tuple)):

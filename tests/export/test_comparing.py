@@ -37,7 +37,6 @@ def test_a_file_writes_what_its_checkpoint_does(runtime, trained_segmentor, expo
 @pytest.mark.slow
 @pytest.mark.parametrize('task', ('detection', 'segmentation'))
 def test_the_tables_are_the_same(task, request, demo_data, tmp_path):
-    """And there are pictures."""
     pytest.importorskip('openvino')
     words, names = dict(detection=('Average', ('trained', 'exported')), segmentation=(
         'mIoU: +[0-9.]+', ('trained_segmentor', 'exported_segmentor')))[task]

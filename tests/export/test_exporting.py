@@ -71,7 +71,6 @@ def test_a_detector_says_what_it_is(trained):
 
 
 def test_the_backbone_alone_gives_levels():
-    """For images with its own channels."""
     backbone = XCiT(dict(embed_dims=32, depth=2, num_heads=4, out_indices=(0, 1)), out_strides=(8, 16), in_channels=5)
     graph = graph_of(SimpleNamespace(backbone=randomise(backbone).eval()), 'backbone')
     (example, free), = graph.inputs.values()
@@ -132,7 +131,6 @@ def rule_of(steps, load='LoadImageFromFile', **options):
 
 
 def test_resize_rules():
-    """Steps that no file knows are named."""
     assert rule_of([]) == dict(rule='none')
     assert rule_of([dict(type='Resize', scale=(1333, 800), keep_ratio=True)]) == dict(
         rule='keep_ratio', scale=[1333, 800])
@@ -169,7 +167,6 @@ def test_what_cannot_be_is_told_before_the_work(config, options, error, word, tm
     ('closed', OutputError, 'cannot write'), ('stopped', KeyboardInterrupt, None)))
 def test_what_stops_an_export_leaves_nothing(cause, error, word, trained_segmentor, exported_segmentor, tmp_path,
                                              monkeypatch):
-    """A file that computes something else, a full disk, a folder that cannot be written to, and Ctrl-C."""
     traced, limits = onnx.load(exported_segmentor), resource.getrlimit(resource.RLIMIT_FSIZE)
     if cause == 'wrong':
         weight = next(tensor for tensor in traced.graph.initializer if len(tensor.dims) == 4)

@@ -136,7 +136,6 @@ class Ops(torch.nn.Module):
 
 
 def test_operators_do_the_same_in_a_file(tmp_path):
-    """For any size and number of boxes."""
     def some(height, width, count):
         rois = torch.cat([torch.randint(2, (count, 1)).float(), some_boxes(count, min(height, width))], 1)
         return dict(image=torch.randn(2, 4, height, width), rois=rois, places=torch.randint(2, (count, )),

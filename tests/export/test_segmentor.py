@@ -74,14 +74,11 @@ NORM = dict(type='SegDataPreProcessor', mean=[123.675, 116.28, 103.53], std=[58.
 
 @MODELS.register_module()
 class FourMaps(nn.Module):
-    """A backbone of four strided convolutions."""
-
     def __init__(self):
         super().__init__()
         self.layers = nn.ModuleList([nn.Conv2d(3, 16, 7, 4, 3), *(nn.Conv2d(16, 16, 3, 2, 1) for _ in range(3))])
 
     def forward(self, x):
-        """Give maps of the strides 4, 8, 16 and 32."""
         maps = [x]
         for layer in self.layers:
             maps.append(layer(maps[-1].tanh()))
@@ -106,8 +103,6 @@ def check(model, run, classes=2):
 
 
 def in_torch(graph):
-    """A graph as a function of arrays."""
-
     def run(**arrays):
         with torch.no_grad():
             return dict(zip(('labels', 'scores'), graph(*map(torch.as_tensor, arrays.values())), strict=True))

@@ -26,7 +26,6 @@ class Check:
 
     @property
     def is_cuda(self) -> bool:
-        """Whether the device is a GPU."""
         return self.device == 'cuda'
 
     def choose(self, full, tiny):

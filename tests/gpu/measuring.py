@@ -31,7 +31,6 @@ def rates(check) -> dict:
 
 
 def describe(rates) -> str:
-    """Return `rates` in words."""
     return f'{rates["matrix"] / 1e12:.3g} T multiply-adds/s, copies {rates["copy"] / 1e9:.4g} GB/s'
 
 

@@ -40,7 +40,6 @@ def build(check: Check, patch_size: int, *, depth: int = 12, eta: float = None, 
 
 
 def plain_of(model):
-    """Return the plain form of a model, with the same parameters."""
     plain = ReferenceXCiT(model.arch, out_indices=model.out_indices, out_strides=model.out_strides,
                           norm_cfg=dict(type='BN'))
     plain.load_state_dict(model.state_dict())

@@ -39,7 +39,6 @@ class Results:
         return [result for results in self.found.values() for result in results.values()]
 
     def minutes_left(self) -> float:
-        """Return the time that is left for all checks."""
         return (self._end - time.monotonic()) / 60
 
     def expect(self, stage, name, title_of_stage, title):

@@ -147,7 +147,6 @@ def environment(**more):
 
 
 def run_process(name, *args, cwd=ROOT, check=True, env=None, python=()):
-    """Run a tool as a user does, in a new process."""
     command = [sys.executable, *python, str(ROOT / 'tools' / name), *map(str, args)]
     done = subprocess.run(command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           env=environment(**(env or {})), timeout=1500)

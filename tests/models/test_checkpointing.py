@@ -44,7 +44,6 @@ def test_checkpointing_saves_memory():
 
 
 def two_losses(model):
-    """Of one graph, one after the other."""
     first, *_, last = model(torch.randn(3, 3, 50, 66))
     first.square().mean().backward(retain_graph=True)
     last.mean().backward()
@@ -55,7 +54,6 @@ def two_passes(model):
 
 
 def power_iterations(model):
-    """They start where they were."""
     for block in model.blocks:
         torch.nn.utils.spectral_norm(block.mlp.fc1)
     loss_of(model(torch.randn(2, 3, 72, 80))).backward()

@@ -107,7 +107,6 @@ def test_evaluation_equals_the_release(classifier, is_fast):
 
 @pytest.mark.parametrize('is_fast, with_cp', ((True, False), (True, True), (False, False)))
 def test_training_equals_the_release(classifier, is_fast, with_cp):
-    """In float32 layer by layer, in float64 tensor by tensor."""
     model, tensors = classifier
     model.with_cp = with_cp
     for dtype, tolerance in ((torch.float32, TOLERANCE), (torch.float64, 5e-7)):
@@ -168,7 +167,6 @@ def test_sizes_compute_what_theirs_do(tmp_path, make, name):
 
 
 def test_traced_classifiers_bear_any_batch():
-    """Traced for 2 images, they run on 3 of another size."""
     model, x = randomise(build()).eval(), torch.randn(3, 3, 130, 210)
     with torch.no_grad():
         for graph in (torch.jit.trace(model, x[:2, :, :112, :144], check_trace=False), symbolic_trace(model)):

@@ -30,7 +30,6 @@ def test_fused_equals_unfused_to_the_border(monkeypatch, patch_size, norm_cfg, f
 
 
 def test_fusing_a_model_with_the_options_of_training():
-    """From training mode, with everything that a recipe sets; in inference none of it matters."""
     options = dict(drop_path_rate=0.5, attn_drop_rate=0.5, frozen_stages=1, norm_eval=True, with_cp=True,
                    norm_cfg=dict(type='SyncBN'))
     model, plain = randomise(build(**options)).train(), build().eval()

@@ -35,10 +35,7 @@ def step(run, block, x, weights, scale=1.):
 @pytest.mark.parametrize('keep', (None, torch.tensor([0, 1.25]), torch.tensor([2., 0.5])),
                          ids=('no stochastic depth', 'one dropped', 'both kept'))
 def test_whole_block_under_autocast_is_as_exact_as_the_released_form(keep, dtype, gamma, scale, slack):
-    """Root mean squares of the relative errors of six draws; with the factors that stochastic depth gives two samples.
-
-    Blocks of 24-block models start with a LayerScale of 1e-5, below what float16 keeps the digits of.
-    """
+    """In root mean square over six draws, also with the LayerScale of deep models, of which float16 loses digits."""
     ours, theirs, exact = [], [], []
     for seed in range(6):
         torch.manual_seed(seed)

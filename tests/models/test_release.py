@@ -47,7 +47,6 @@ def test_evaluation_equals_the_release_block_by_block(golden, kind, is_fast):
 @pytest.mark.parametrize('kind, is_fast, with_cp', (
     (XCiT, True, False), (XCiT, True, True), (XCiT, False, False), (ReferenceXCiT, True, False)))
 def test_training_equals_the_release_to_every_gradient(golden, kind, is_fast, with_cp):
-    """In float32 layer by layer, in float64 tensor by tensor."""
     patch_size, tensors = golden
     for dtype, tolerance in ((torch.float32, TOLERANCE), (torch.float64, 5e-7)):
         model = build_golden(patch_size, tensors, kind, with_cp=with_cp).to(dtype).train()

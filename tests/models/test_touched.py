@@ -1,8 +1,4 @@
-"""What somebody wraps, swaps, prunes, parametrises or hooks takes effect.
-
-At every image size, in training and evaluation. Each touch is compared with the same model with the fast path off,
-which calls every layer, and with the model before.
-"""
+"""What somebody wraps, swaps, prunes or parametrises is compared with the plain modules and the model before."""
 import copy
 import functools
 
@@ -99,7 +95,6 @@ def test_norms_of_weights_train_after_loading(make_norm, size):
 
 @pytest.mark.parametrize('name', ('attn.qkv', 'attn.proj', 'local_mp.conv1', 'local_mp.conv2', 'mlp.fc1', 'mlp.fc2'))
 def test_layers_without_a_bias(name):
-    """As left by tools that remove biases; in training, in evaluation, and fused."""
     touch = on_layer(name, lambda layer: setattr(layer, 'bias', None))
     x = torch.randn(2, 3, *SIZES[1]).double()
     for training in (True, False):

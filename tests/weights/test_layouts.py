@@ -111,7 +111,6 @@ def test_every_published_file_loads_strictly(name, tmp_path, monkeypatch):
 
 
 def test_a_run_gives_a_start(tmp_path):
-    """With the same classes, with others, for a model without a head, and from a file without one."""
     state = official_state(num_classes=10)
     run = save(tmp_path / 'epoch_1.pth', {'state_dict': prefixed(state, 'backbone.'), 'meta': {}})
     headless = save(tmp_path / 'dino.pth', without(state, 'head.'))
@@ -259,7 +258,6 @@ def test_pyramid_heads_and_classes_stay_only_in_dense_files(tmp_path, suffix, me
     ('official', '.pth', 10, True), ('mmpretrain', '.pth', 10, True), ('timm', '.safetensors', 10, True),
     ('timm', '.pth', 10, False), ('official', '.pth', 9, False)))
 def test_a_classifier_keeps_the_names_of_its_classes(tmp_path, target, suffix, count, kept):
-    """But not those of another head, or where the layout has no place for them."""
     names = [f'class {number}' for number in range(count)]
     source = save(tmp_path / 'run.pth', {'state_dict': prefixed(official_state(num_classes=10), 'backbone.'),
                                          'meta': {'dataset_meta': {'classes': names}}})

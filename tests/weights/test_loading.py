@@ -56,7 +56,6 @@ def test_official_classifier_fills_all_but_the_pyramid(tmp_path, patch_size, sai
 ), ids=('bare', 'detector', 'module', 'module backbone', 'ema alone', 'swa', 'encoder', 'next to a bare one',
         'next to an average', 'next to another'))
 def test_wrapped_files_fill_everything(tmp_path, wrap, capsys):
-    """And models of fewer levels and blocks take their part."""
     state, model = dense_state(), build()
     load_backbone(model, save(tmp_path / 'dense.pth', wrap(state)))
     assert_equal(values(model), state)
@@ -274,7 +273,6 @@ BACKBONE, CLASSIFIER, DINO = (build, load_backbone, None), (classifier, load_cla
     ((CLASSIFIER, ), lambda s: [s.pop(n) for n in list(s) if n.startswith(('cls', 'norm', 'head'))],
      ('the dense layout', 'cls_token', 'with classifier'))) for way in ways])
 def test_files_of_another_model_are_rejected(kind, load, prefix, change, words, tmp_path):
-    """Also one of the two models of a run of DINO. The model stays as it was."""
     states, model = (official_state(), official_state()), kind()
     for state in states:
         change(state)

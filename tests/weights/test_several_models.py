@@ -70,7 +70,6 @@ TITLES = {
 
 @pytest.mark.parametrize('name', FILES)
 def test_each_model_comes_out_tensor_for_tensor(name, tmp_path):
-    """By its short names; `inspect` and errors list these."""
     states = [official_state() for _ in range(3)]
     make, numbers = FILES[name]
     path = save(tmp_path / 'several.pth', make(*states))
