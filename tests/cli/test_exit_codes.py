@@ -89,16 +89,6 @@ def test_minima(metrics, asked, missed):
 
 
 @pytest.mark.parametrize('tool, args, words', (
-    ('train', 'configs/nothing.py', 'there is no config'),
-    ('predict', 'maskrcnn_xcit_s12_p8_coco no.pth DATA --out x --score-thr 30', 'from 0 to 1, got 30'),
-    ('plot_curves', 'nowhere', 'no log of a training run')))
-def test_mistakes_end_in_one_message(tool, args, words, demo_data, tmp_path, monkeypatch, call_tool):
-    monkeypatch.chdir(tmp_path)
-    code, message = call_tool(f'{tool}.py', *args.replace('DATA', str(demo_data)).split())
-    assert code == 1 and message.startswith('error: ') and words in message
-
-
-@pytest.mark.parametrize('tool, args, words', (
     ('train', 'c --lrr 1', 'did you mean --lr instead of --lrr'),
     ('test', 'c w --image-sizes=64', 'did you mean --image-size instead of --image-sizes'),
     ('train', '--cfg-options a=1 mine.py', 'including mine.py: put it before'),

@@ -88,6 +88,7 @@ def test_videos_in_a_folder_are_told_of(predict, images, tmp_path):
     ('FILE.txt', '', b'a.jpg\nb.jpg\n', ('2 of 2 files', 'a.jpg, b.jpg')), ('FILE.txt', '', b'\n', ('has no files', )),
     ('FILE.txt', '', b'\xff\xfe\x00', ('cannot be read', )), ('FILE.mp4', '', b'', ('cannot be read', 'FILE.mp4')),
     ('FILE.mkv', '', b'no video' * 99, ('cannot be read', 'FILE.mkv')), ('a.webm', '', b'', ('cannot', 'a.webm')),
+    ('FILE.jpg', '--score-thr 30', b'', ('--score-thr', 'from 0 to 1, got 30')),
     ('a.mp4', '--tile 64', b'', ('--tile is only for images', )), ('a.jpg', '--overlap 0.5', b'', ('--overlap', )),
     ('a.jpg', '--tile 0', b'', ('--tile', )), ('a.jpg', '--tile 64 --overlap 1', b'', ('--overlap', ))))
 def test_what_does_not_go_together(source, options, content, words, predict, tmp_path):

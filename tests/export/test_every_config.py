@@ -7,11 +7,10 @@ import torch
 from export.exported import opened
 from export.exported_detectors import assert_same, with_findings
 from export.exported_detectors import images as scenes
-from mmengine.registry import MODELS, init_default_scope
 
 import xcit_dense
 from helpers.models import randomise
-from helpers.recipes import DENSE, nano
+from helpers.recipes import DENSE, build, nano
 from helpers.segmentors import check_labels, let_many_classes_win, predicted
 from xcit_dense.config.loading import load_config
 from xcit_dense.export.finishing import images
@@ -26,11 +25,10 @@ CONFIGS = {re.sub(r'_xcit_[a-z]\d+_p\d+|_(coco|ade20k|custom|finetune|small)(?=_
            if not name.startswith(ELSEWHERE)}
 
 
-def build(cfg):
+def finding_model(cfg):
     """Return the model of a config with random weights with which it finds something."""
-    init_default_scope(cfg.default_scope)
     torch.manual_seed(1)
-    model = MODELS.build(cfg.model).eval()
+    model = build(cfg).eval()
     return with_findings(model, wide=True) if cfg.default_scope == 'mmdet' else let_many_classes_win(randomise(model))
 
 
@@ -55,7 +53,7 @@ def test_each_config_is_of_a_kind():
 @pytest.mark.parametrize('name', CONFIGS.values(), ids=CONFIGS)
 def test_its_file_does_what_the_checkpoint_does(name, tmp_path):
     cfg = nano(load_config(name, pretrained=False))
-    model = build(cfg)
+    model = finding_model(cfg)
     checkpoint = tmp_path / 'weights.pth'
     torch.save(model.state_dict(), checkpoint)
     cfg.dump(tmp_path / 'config.py')

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.fx import symbolic_trace
 
-from helpers.models import build_golden_classifier, randomise, relative_error, save
+from helpers.models import build_golden_classifier, mmpretrain_classifier, randomise, relative_error, save
 from helpers.paths import ROOT
 from xcit_dense import XCiT, XCiTClassifier, attention_maps, get_arch, set_fast
 from xcit_dense.errors import ConfigError
@@ -142,13 +142,7 @@ def timm_model(name):
 
 
 def mmpretrain_model(name):
-    models = pytest.importorskip('mmpretrain.models')
-    arch = get_arch(name)
-    backbone = dict(type='XCiT', patch_size=arch.patch_size, embed_dims=arch.embed_dims, depth=arch.depth,
-                    num_heads=arch.num_heads, tokens_norm=arch.tokens_norm, layer_scale_init_value=arch.eta)
-    head = dict(type='LinearClsHead', num_classes=7, in_channels=arch.embed_dims)
-    with DefaultScope.overwrite_default_scope('mmpretrain'):
-        return models.ImageClassifier(backbone=backbone, head=head)
+    return mmpretrain_classifier(get_arch(name), 7)
 
 
 @pytest.mark.parametrize('name', ('nano_12_p8', 'tiny_12_p16', pytest.param('small_24_p8', marks=pytest.mark.slow)))

@@ -4,9 +4,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from mmengine.registry import DefaultScope
 
-from helpers.models import assert_equal, build, dense_state, official_state, prefixed, randomise, relative_error, save
+from helpers.models import (
+    TINY,
+    assert_equal,
+    build,
+    dense_state,
+    mmpretrain_classifier,
+    official_state,
+    prefixed,
+    relative_error,
+    save,
+)
 from helpers.recipes import FAMILIES
 from helpers.weight_files import (
     arrays,
@@ -29,25 +38,12 @@ from xcit_dense.weights.zoo import WEIGHTS
 TOLERANCE = 5e-6
 
 
-def timm_model(patch_size):
-    xcit = pytest.importorskip('timm.models.xcit')
-    return randomise(xcit.Xcit(img_size=64, patch_size=patch_size, embed_dim=32, depth=4, num_heads=4, num_classes=10,
-                               tokens_norm=True)).eval()
-
-
-def mmpretrain_model(patch_size):
-    models = pytest.importorskip('mmpretrain.models')
-    backbone = dict(type='XCiT', img_size=64, patch_size=patch_size, embed_dims=32, depth=4, num_heads=4,
-                    tokens_norm=True)
-    head = dict(type='LinearClsHead', num_classes=10, in_channels=32)
-    with DefaultScope.overwrite_default_scope('mmpretrain'):
-        return randomise(models.ImageClassifier(backbone=backbone, head=head)).eval()
-
-
 @pytest.mark.parametrize('patch_size, suffix', ((8, '.pth'), (16, '.safetensors')))
 def test_one_classifier_in_timm_and_in_mmpretrain(tmp_path, patch_size, suffix):
     """Our files load into their models strictly, and both compute the same classes: the whole classifier is right."""
-    timm, mmpretrain = timm_model(patch_size), mmpretrain_model(patch_size)
+    mmpretrain = mmpretrain_classifier(get_arch(dict(TINY, patch_size=patch_size)), 10).eval()
+    timm = pytest.importorskip('timm.models.xcit').Xcit(
+        img_size=64, patch_size=patch_size, embed_dim=32, depth=4, num_heads=4, num_classes=10, tokens_norm=True).eval()
     source = save(tmp_path / 'in1k.pth', {'model': official_state(patch_size)})
     convert(source, tmp_path / f'timm{suffix}', 'timm')
     convert(source, tmp_path / f'mmpretrain{suffix}', 'mmpretrain')
@@ -210,19 +206,6 @@ def test_tool_converts_and_inspects(tmp_path, call_tool):
     assert inspect(source) == [
         str(source), 'model: weights in the official ImageNet layout of XCiT (32 channels, 4 blocks, 4 heads, patch 8) '
         'with classifier', '    161 tensors, 88,418 parameters, 10 classes', 'epoch: 3']
-
-
-@pytest.mark.parametrize('args, code, words', (
-    (('{}', 'out.pth', '--to', 'timm'), 1, '1 tensor such as conv1.weight'),
-    (('no.pth', '--inspect'), 1, 'error: there is no file'),
-    (('{empty}', '--inspect'), 1, 'empty.pth holds no weights'),
-    (('{}', 'out.pth'), 2, ''),
-    (('{}', 'out.pth', '--to', 'PASSL'), 2, "--to: invalid choice: 'PASSL' (choose from")))
-def test_tool_says_what_is_wrong(tmp_path, call_tool, args, code, words):
-    source = save(tmp_path / 'resnet.pth', {'conv1.weight': torch.zeros(3)})
-    empty = save(tmp_path / 'empty.pth', dict(epoch=3))
-    found, said = call_tool('convert_checkpoint.py', *(arg.format(source, empty=empty) for arg in args))
-    assert found == code and words in said
 
 
 def test_inspect_shows_the_classes_and_leaves_out_what_no_terminal_should_print(tmp_path):

@@ -2,8 +2,6 @@
 import argparse
 import os
 import pickle
-import subprocess
-import sys
 import time
 import zipfile
 from fractions import Fraction
@@ -17,9 +15,11 @@ from mmengine.runner import load_checkpoint
 from safetensors import torch as safetensors_torch
 
 from helpers.models import Bomb, assert_equal, dense_state, save
+from helpers.tools import python
 from helpers.weight_files import rejects, write_pickle
 from xcit_dense.errors import CheckpointError
 from xcit_dense.weights import best_checkpoint, fetch, find_state_dict, newest_checkpoint, read_checkpoint
+from xcit_dense.weights.convert import convert, inspect
 from xcit_dense.weights.files import Notes, write_notes
 from xcit_dense.weights.read import _ArrayReader
 
@@ -79,8 +79,10 @@ def test_what_is_saved_otherwise_says_so_without_unsafe_advice(tmp_path, write, 
 
 
 def test_file_without_weights(tmp_path):
-    with rejects('epoch'):
-        find_state_dict(read_checkpoint(save(tmp_path / 'no.pth', {'epoch': 3})), 'no.pth')
+    path = save(tmp_path / 'no.pth', {'epoch': 3})
+    for use in (inspect, partial(convert, out=tmp_path / 'out.pth', target='timm')):
+        with rejects('no.pth holds no weights', 'epoch'):
+            use(path)
 
 
 class Call:
@@ -231,7 +233,7 @@ import xcit_dense.weights
 torch.save(arrays, {str(tmp_path / "a.pth")!r})
 assert all((a == b).all() for a, b in zip(torch.load({str(tmp_path / "a.pth")!r}), arrays))
 '''
-    subprocess.run([sys.executable, '-c', code], check=True)
+    python(code)
 
 
 def test_newest_checkpoint(tmp_path):
