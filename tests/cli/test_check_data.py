@@ -138,8 +138,7 @@ def test_class_folders_are_counted_drawn_and_dropped_from(root, tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(not (SAMPLES / 'coco_sample').is_dir(), reason='no samples beside the checkout')
 @pytest.mark.parametrize('config, folder', (
-    ('maskrcnn_xcit_s12_p8_coco', 'coco_sample'),
-    ('semfpn_xcit_s12_p16_ade20k', 'ade20k_sample/ADEChallengeData2016')))
+    ('maskrcnn_xcit_s12_p8_coco', 'coco_sample'), ('semfpn_xcit_s12_p16_ade20k', 'ade20k_sample/ADEChallengeData2016')))
 def test_real_data_has_no_errors(tmp_path, config, folder):
     done = run_tool('check_data.py', config, '--data-root', SAMPLES / folder, '--out', tmp_path)
     assert re.search(r'^0 errors', done.stdout, re.M) and re.search(r'^  person ', done.stdout, re.M)

@@ -17,8 +17,7 @@ SCRIPT = Path(sys.executable).parent / 'xcit-dense'
 @pytest.mark.parametrize('args, code, words', (
     (['--help'], 0, None), (['-h'], 0, None), ([], 1, None),
     (['trian'], 1, 'error: there is no tool trian; did you mean train?'),
-    (['x'], 1, 'error: there is no tool x. The tools are adapt, attention, benchmark, '),
-))
+    (['x'], 1, 'error: there is no tool x. The tools are adapt, attention, benchmark, ')))
 def test_the_package_as_a_command_names_its_tools(args, code, words, monkeypatch, capsys):
     monkeypatch.setattr(sys, 'argv', ['xcit-dense', *args])
     if code:

@@ -117,8 +117,7 @@ def check_file(code):
 
 @pytest.mark.parametrize('wanted, function, args', (
     ('there is no config', check_command, ['python -m xcit_dense train maskrcnn_xcit_s99_p16_coco']),
-    ('no test runs', read_command, [['unzip', 'data.zip']]),
-    ('there is no demos', check_command, ['make demos']),
+    ('no test runs', read_command, [['unzip', 'data.zip']]), ('there is no demos', check_command, ['make demos']),
     ('there is no nothing', check_command, ['pip install .[nothing]']),
     ('there is no tool', check_command, ['python -m xcit_dense trian']),
     ('has no option --data-roots', check_options, ['--data-roots DIR']),

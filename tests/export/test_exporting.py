@@ -239,11 +239,8 @@ def test_pixels_with_another_label_are_counted(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize('change, cfg, wanted', (
-    ({}, {}, (0, 6)),
-    (dict(bboxes=0.4, scores=5e-4), {}, (0, 6)),
-    (dict(bboxes=0.6), {}, (12, 12)),
-    (dict(scores=2e-3), {}, (12, 12)),
-    (dict(labels=1), {}, (12, 12)),
+    ({}, {}, (0, 6)), (dict(bboxes=0.4, scores=5e-4), {}, (0, 6)), (dict(bboxes=0.6), {}, (12, 12)),
+    (dict(scores=2e-3), {}, (12, 12)), (dict(labels=1), {}, (12, 12)),
     (dict(keep=1), {}, (3, 6)),  # the other has a score of 0.1
     (dict(keep=1), dict(score_thr=0.1005), (0, 6)),
     (dict(keep=0), dict(score_thr=0.1), (3, 6)),

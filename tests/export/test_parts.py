@@ -35,12 +35,10 @@ def of_framework(preprocessor, image):
 
 @pytest.mark.parametrize('kind, options', [
     (SegDataPreProcessor, dict(NORM, bgr_to_rgb=True, size=(512, 512))),
-    (SegDataPreProcessor, dict(NORM, pad_val=-1.5, test_cfg=dict(size_divisor=32))),
-    (SegDataPreProcessor, {}),
+    (SegDataPreProcessor, dict(NORM, pad_val=-1.5, test_cfg=dict(size_divisor=32))), (SegDataPreProcessor, {}),
     (DetDataPreprocessor, dict(NORM, bgr_to_rgb=True, pad_size_divisor=32, pad_value=3, pad_mask=True)),
     (DetDataPreprocessor, dict(mean=[100], std=[50], rgb_to_bgr=True)),
-    (DetDataPreprocessor, dict(pad_size_divisor=16)),
-])
+    (DetDataPreprocessor, dict(pad_size_divisor=16))])
 def test_images_are_as_the_framework_makes_them(kind, options):
     """Mean and deviation are told of red, green and blue."""
     preprocessor = kind(**options)
@@ -154,11 +152,9 @@ def test_operators_do_the_same_in_a_file(tmp_path):
 
 REJECTED = {
     'model.test_cfg.rpn.nms_pre': 0,
-    'model.test_cfg.rpn.nms.type': 'soft_nms',
-    'model.test_cfg.rcnn.nms.type': 'soft_nms',
+    'model.test_cfg.rpn.nms.type': 'soft_nms', 'model.test_cfg.rcnn.nms.type': 'soft_nms',
     'model.test_cfg.rcnn.nms': dict(type='nms', iou_threshold=0.5, class_agnostic=True, split_thr=100),
-    'model.test_cfg.rcnn.max_per_img': -1,
-    'model.test_cfg.rcnn.mask_thr_binary': -1,
+    'model.test_cfg.rcnn.max_per_img': -1, 'model.test_cfg.rcnn.mask_thr_binary': -1,
     'model.rpn_head.bbox_coder.type': 'LegacyDeltaXYWHBBoxCoder',
     'model.roi_head.bbox_roi_extractor.type': 'GenericRoIExtractor',
     'model.test_cfg.min_bbox_size': 4,  # pixels of the original size

@@ -112,8 +112,7 @@ def in_torch(graph):
 
 @pytest.mark.parametrize('head, options', [
     (FCN, dict(data_preprocessor=dict(NORM, test_cfg=dict(size_divisor=32), pad_val=1))),
-    (FCN, dict(data_preprocessor=dict(NORM, size=(512, 512), bgr_to_rgb=False))),
-    (dict(FCN, align_corners=True), {}),
+    (FCN, dict(data_preprocessor=dict(NORM, size=(512, 512), bgr_to_rgb=False))), (dict(FCN, align_corners=True), {}),
     (dict(FCN, num_classes=2, out_channels=1, threshold=0.4), dict(data_preprocessor=dict(
         NORM, test_cfg=dict(size_divisor=64)))),
     (dict(FCN, norm_cfg=dict(type='SyncBN')), dict(auxiliary_head=[dict(FCN, in_index=2)])),
@@ -138,8 +137,7 @@ def test_more_than_256_classes():
 HEADS = dict(  # layers of others are in test_parts.py, or in configs of the package
     ANNHead=dict(FOUR, in_channels=[16, 16], in_index=[2, 3], project_channels=8),
     DepthwiseSeparableASPPHead=dict(ONE, dilations=(1, 2), c1_in_channels=16, c1_channels=8),
-    SETRMLAHead=dict(FOUR, in_index=[3] * 4, channels=32, mla_channels=8),
-)
+    SETRMLAHead=dict(FOUR, in_index=[3] * 4, channels=32, mla_channels=8))
 
 
 @pytest.mark.slow

@@ -22,8 +22,7 @@ FORMS = {
             lambda block, x, *grid: x + block.gamma1 * block.attn(block.norm1(x))),
     'LPI': (fast.mix_neighbours, lambda block, x, *grid: x + block.gamma3 * block.local_mp(block.norm3(x), *grid)),
     'FFN': (lambda block, x, *grid: fast.feed_forward(block, x),
-            lambda block, x, *grid: x + block.gamma2 * block.mlp(block.norm2(x))),
-}
+            lambda block, x, *grid: x + block.gamma2 * block.mlp(block.norm2(x)))}
 CELLS = (('small_12_p16', (800, 1280), 2), ('small_12_p16', (512, 512), 16), ('small_12_p8', (800, 1280), 2),
          ('medium_24_p16', (512, 512), 8))
 #: A branch that the fast path makes slower than this must run in the plain line on a GPU.

@@ -1,9 +1,7 @@
 """A tiny model, its content in the weight files of every project, random values, and comparisons."""
 import os
 
-import pytest
 import torch
-from mmengine.registry import DefaultScope
 
 from xcit_dense import XCiT, XCiTClassifier
 
@@ -45,15 +43,6 @@ def official_state(patch_size=16, num_classes=10):
     shapes |= {'norm.weight': (32, ), 'norm.bias': (32, ), 'head.weight': (num_classes, 32),
                'head.bias': (num_classes, )}
     return {**state, **{name: torch.randn(shape) for name, shape in shapes.items()}}
-
-
-def mmpretrain_classifier(arch, num_classes):
-    models = pytest.importorskip('mmpretrain.models')
-    backbone = dict(type='XCiT', patch_size=arch.patch_size, embed_dims=arch.embed_dims, depth=arch.depth,
-                    num_heads=arch.num_heads, tokens_norm=arch.tokens_norm, layer_scale_init_value=arch.eta)
-    head = dict(type='LinearClsHead', num_classes=num_classes, in_channels=arch.embed_dims)
-    with DefaultScope.overwrite_default_scope('mmpretrain'):
-        return models.ImageClassifier(backbone=backbone, head=head)
 
 
 def prefixed(state, prefix):

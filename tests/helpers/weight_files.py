@@ -4,6 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from mmengine.registry import DefaultScope
 
 from helpers.models import assert_equal, prefixed
 from xcit_dense import XCiTClassifier
@@ -34,6 +35,15 @@ def rejects(*words, model=None):
 def classifier(num_classes=10, **options):
     arch = dict(embed_dims=32, depth=4, num_heads=4)
     return XCiTClassifier(arch, num_classes=num_classes, **dict(norm_cfg=dict(type='BN')) | options)
+
+
+def mmpretrain_classifier(arch, num_classes):
+    models = pytest.importorskip('mmpretrain.models')
+    backbone = dict(type='XCiT', patch_size=arch.patch_size, embed_dims=arch.embed_dims, depth=arch.depth,
+                    num_heads=arch.num_heads, tokens_norm=arch.tokens_norm, layer_scale_init_value=arch.eta)
+    head = dict(type='LinearClsHead', num_classes=num_classes, in_channels=arch.embed_dims)
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        return models.ImageClassifier(backbone=backbone, head=head)
 
 
 def without(state, *starts):

@@ -191,8 +191,7 @@ def test_wrong_archs_and_options(make, value, words):
 
 
 @pytest.mark.parametrize('image, words', (
-    (torch.zeros(1, 3, 0, 40), ('1 x 1', '0 x 40')),
-    (torch.zeros(1, 4, 40, 40), ('in_channels=3', '(1, 4, 40, 40)')),
+    (torch.zeros(1, 3, 0, 40), ('1 x 1', '0 x 40')), (torch.zeros(1, 4, 40, 40), ('in_channels=3', '(1, 4, 40, 40)')),
     (torch.zeros(1, 3, 40, 40, dtype=torch.uint8), ('uint8', )),
     (torch.zeros(3, 40, 40), ('(B, 3, H, W)', '(3, 40, 40)')),
     (torch.zeros(1, 3, 2, 40, 40), ('(B, 3, H, W)', '(1, 3, 2, 40, 40)'))))

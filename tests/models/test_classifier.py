@@ -11,8 +11,9 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.fx import symbolic_trace
 
-from helpers.models import build_golden_classifier, mmpretrain_classifier, randomise, relative_error, save
+from helpers.models import build_golden_classifier, randomise, relative_error, save
 from helpers.paths import ROOT
+from helpers.weight_files import mmpretrain_classifier
 from xcit_dense import XCiT, XCiTClassifier, attention_maps, get_arch, set_fast
 from xcit_dense.errors import ConfigError
 from xcit_dense.models.trunk import fuse_backbones

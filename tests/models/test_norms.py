@@ -54,8 +54,7 @@ def learning_parts(frozen_stages, pyramid):
     (2, True, True), (3, True, False), (4, False, True), (4, True, False)))
 def test_frozen_stages_and_norm_eval_in_pairs(frozen_stages, norm_eval, levels, patch_size, with_cp, half, norm):
     model = randomise(build(patch_size, frozen_stages=frozen_stages, norm_eval=norm_eval, with_cp=with_cp,
-                            norm_cfg=dict(type=norm), drop_path_rate=0.3,
-                            **{} if levels else dict(out_strides=None)))
+                            norm_cfg=dict(type=norm), drop_path_rate=0.3, **{} if levels else dict(out_strides=None)))
     pyramid = PYRAMID[patch_size] if levels else set()
     every, learning = (learning_parts(stages, pyramid) for stages in (-1, frozen_stages))
     assert every == {part_of(name) for name, _ in model.named_parameters()}

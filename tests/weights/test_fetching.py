@@ -107,12 +107,8 @@ def test_published_files_lie_under_their_own_name_where_torch_caches(server, tmp
 
 
 @pytest.mark.parametrize('name, words', (
-    ('missing.pth', '404'),
-    ('cut.pth', ' 1000 of 100000 bytes'),
-    ('page.pth', 'a file that begins with'),
-    ('empty.pth', 'empty file'),
-    ('weights-0123abcd.pth', 'SHA-256 .* not 0123abcd'),
-))
+    ('missing.pth', '404'), ('cut.pth', ' 1000 of 100000 bytes'), ('page.pth', 'a file that begins with'),
+    ('empty.pth', 'empty file'), ('weights-0123abcd.pth', 'SHA-256 .* not 0123abcd')))
 def test_what_cannot_be_fetched_leaves_nothing_and_names_the_fix(server, tmp_path, name, words):
     folder, address, _ = server
     (folder / 'page.pth').write_text('<html>log in first</html>')
@@ -141,8 +137,7 @@ def test_hashes_in_file_names_are_checked_but_not_dates(server):
     *((f'http://{host}/xcit.pth', 'without encryption.*Use https')
       for host in ('host', '127.0.0.1.host', '127.0.0.1:secret@host')),  # a user name is no host
     ('no/such/file.pth', 'there is no file .*no/such/file.pth'),
-    ('a' * 1000, 'there is no file'),
-))
+    ('a' * 1000, 'there is no file')))
 def test_sources_that_are_none(source, words):
     with pytest.raises(CheckpointError, match=words):
         fetch(source)

@@ -5,22 +5,13 @@ import numpy as np
 import pytest
 import torch
 
-from helpers.models import (
-    TINY,
-    assert_equal,
-    build,
-    dense_state,
-    mmpretrain_classifier,
-    official_state,
-    prefixed,
-    relative_error,
-    save,
-)
+from helpers.models import TINY, assert_equal, build, dense_state, official_state, prefixed, relative_error, save
 from helpers.recipes import FAMILIES
 from helpers.weight_files import (
     arrays,
     assert_same_tensors,
     classifier,
+    mmpretrain_classifier,
     passl_state,
     rejects,
     values,

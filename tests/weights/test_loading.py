@@ -120,12 +120,10 @@ def test_prefix_chooses_among_several_models(tmp_path):
 
 
 @pytest.mark.parametrize('init_cfg', (
-    dict(type='Pretrained'),
-    dict(type='Pretrained', checkpoint=None),
+    dict(type='Pretrained'), dict(type='Pretrained', checkpoint=None),
     dict(type='Pretrained', checkpoint='a.pth', map_location='cuda'),
     [dict(type='TruncNormal', layer='Linear'), dict(type='Pretrained', checkpoint='a.pth')],
-    [dict(type='Pretrained', checkpoint='a.pth'), dict(type='TruncNormal', layer='Linear')],
-))
+    [dict(type='Pretrained', checkpoint='a.pth'), dict(type='TruncNormal', layer='Linear')]))
 def test_init_cfg_that_cannot_be_followed_fails_at_construction(init_cfg):
     with pytest.raises(ValueError, match='init_cfg must be'):
         build(init_cfg=init_cfg)
@@ -164,8 +162,7 @@ OLD_NAMES = {
               'roi_head.bbox_head.shared_fcs.1.weight', 'roi_head.mask_head.convs.0.conv.weight',
               'roi_head.mask_head.upsample.weight', 'roi_head.mask_head.conv_logits.bias'),
     'mmseg': ('backbone.pos_embeder.token_projection.weight', 'decode_head.conv_seg.weight',
-              'decode_head.scale_heads.0.0.conv.weight', 'decode_head.scale_heads.3.4.bn.running_mean'),
-}
+              'decode_head.scale_heads.0.0.conv.weight', 'decode_head.scale_heads.3.4.bn.running_mean')}
 
 
 def whole_model(scope):
@@ -228,15 +225,11 @@ def load_whole(model, path):
 
 @pytest.mark.parametrize('change, words', (
     (lambda v: v.long(), 'int64'),
-    (lambda v: v.to(torch.complex64), 'complex'),
-    (lambda v: v.to(torch.bfloat16).view(torch.uint16), 'uint16'),
+    (lambda v: v.to(torch.complex64), 'complex'), (lambda v: v.to(torch.bfloat16).view(torch.uint16), 'uint16'),
     (lambda v: v.index_fill(0, torch.tensor([1]), float('nan')), 'NaN'),
-    (lambda v: v.index_fill(0, torch.tensor([1]), -float('inf')), 'infinite'),
-    (lambda v: v.to_sparse(), 'not dense'),
-    (lambda v: torch.quantize_per_tensor(v, 0.1, 0, torch.qint8), 'not dense'),
-    (lambda v: v.to('meta'), 'not dense'),
-    (lambda v: torch.nested.nested_tensor([v, v]), 'not dense'),
-))
+    (lambda v: v.index_fill(0, torch.tensor([1]), -float('inf')), 'infinite'), (lambda v: v.to_sparse(), 'not dense'),
+    (lambda v: torch.quantize_per_tensor(v, 0.1, 0, torch.qint8), 'not dense'), (lambda v: v.to('meta'), 'not dense'),
+    (lambda v: torch.nested.nested_tensor([v, v]), 'not dense')))
 @pytest.mark.parametrize('load', (load_backbone, load_whole))
 def test_tensors_that_are_no_weights_change_nothing(load, change, words, tmp_path):
     """The last tensor of the file, so that all others would have been loaded before it."""

@@ -25,16 +25,12 @@ from xcit_dense.weights.read import _ArrayReader
 
 
 @pytest.mark.parametrize('content, words', (
-    (b'', 'an empty file'),
-    (b'<!DOCTYPE html><html>404</html>', 'a file that begins with .*html'),
+    (b'', 'an empty file'), (b'<!DOCTYPE html><html>404</html>', 'a file that begins with .*html'),
     (b'version https://git-lfs.github.com/spec/v1\n', 'begins with .*git-lfs'),
     (b'{"weights": 1}', 'begins with .*weights'),
     (b'weights {"a": 1}', 'begins with .*weights'),  # the brace where that of safetensors is
-    (bytes(range(64)), 'a file that begins with'),
-    (b'PK\x03\x04broken', 'damaged'),
-    (b'\x80\x02missing', 'damaged'),
-    (b'\x20\0\0\0\0\0\0\0{"broken', 'damaged'),
-))
+    (bytes(range(64)), 'a file that begins with'), (b'PK\x03\x04broken', 'damaged'), (b'\x80\x02missing', 'damaged'),
+    (b'\x20\0\0\0\0\0\0\0{"broken', 'damaged')))
 def test_files_that_are_no_checkpoints_say_what_they_are(tmp_path, content, words):
     path = tmp_path / 'weights.pth'
     path.write_bytes(content)

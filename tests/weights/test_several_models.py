@@ -56,8 +56,7 @@ FILES = {
         lambda t, s, e: {'state_dict': prefixed(s, 'backbone.'), 'ema_state_dict': averaged(prefixed(e, 'backbone.')),
                          'meta': meta('AverageHook')},
         dict(state_dict=1, ema=2)),
-    'an average of no framework': (lambda t, s, e: {'state_dict': s, 'ema_state_dict': e}, dict(state_dict=1, ema=2)),
-}
+    'an average of no framework': (lambda t, s, e: {'state_dict': s, 'ema_state_dict': e}, dict(state_dict=1, ema=2))}
 
 
 TITLES = {
@@ -145,8 +144,7 @@ def test_no_layout_holds_the_projection_head(target, end, tmp_path):
                         'teacher.backbone.': 0, 'backbone': 0}),
     (build, "dino's", {None: 0, 'teacher': 0, 'student': 1, 'student.backbone': 1}),
     (build, 'distilled', {None: 1, 'teacher': 0, 'student': 1, 'ema': 2, 'teacher.model.backbone': 0}),
-    (headless, 'passl', {None: 1, 'student': 1, 'Teacher': 0}),
-))
+    (headless, 'passl', {None: 1, 'student': 1, 'Teacher': 0})))
 def test_init_cfg_takes_the_teacher_or_what_its_prefix_names(kind, name, prefixes, tmp_path):
     states = [official_state() for _ in range(3)]
     path = save(tmp_path / 'several.pth', FILES[name][0](*states))
