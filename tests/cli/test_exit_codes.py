@@ -95,6 +95,7 @@ def test_minima(metrics, asked, missed):
     ('train', '--train-annotations a.json mine.py', '--train-annotations reads the words after it: put it last'),
     ('train', 'c --dataroot /tmp', '--dataroot /tmp; did you mean --data-root instead of --dataroot?\n'),
     ('test', 'c w --at-least mAP', "--at-least: invalid minimum value: 'mAP'"),
+    ('test', '--report w', '--report reads the word after it: put it last'),
     ('train', 'c /tmp', 'did you mean --data-root /tmp?'),
     ('train', 'c --no-such-thing-at-all', 'unrecognized arguments: --no-such-thing-at-all\n')))
 def test_options_that_are_misspelt_or_swallow_the_config(tool, args, words, call_tool):

@@ -23,10 +23,6 @@ OF_OTHERS = {*re.findall(r'--[a-z][\w-]*', get_args_parser().format_help()), '--
 ENDS = 'coco', 'ade20k', 'custom', 'small', 'finetune', 'imagenet', 'imagenet_dist'
 
 
-def options_of(tools):
-    return {option for tool in tools for option in re.findall(r'--[a-z][\w-]*', help_of(tool))} | {'--help'}
-
-
 def tool_of(code):
     """Return the tool that a piece of code begins with, or None."""
     words = code.split()
@@ -54,7 +50,8 @@ def test_options():
 
 def check_options(code):
     tool = tool_of(re.sub(r'^(\w+=\S+ )+', '', code))
-    known = options_of([tool] if tool else TOOLS) | (set() if tool else OF_OTHERS)
+    known = {'--help', *(() if tool else OF_OTHERS)}.union(*(
+        re.findall(r'--[a-z][\w-]*', help_of(each)) for each in ([tool] if tool else TOOLS)))
     for option in re.findall(r'(?<![\w-])--[a-z][\w-]*', code):
         if option.endswith('-'):  # --val-... is any of several
             assert any(name.startswith(option) for name in known), f'no {tool or "tool"} has options {option}...'

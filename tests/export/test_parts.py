@@ -25,14 +25,6 @@ NORM = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375])
 SIZES = ((1, 1), (31, 64), (64, 65), (70, 33))
 
 
-def of_framework(preprocessor, image):
-    """What the model gets of RGB images (B, H, W, 3), which mmcv reads as BGR."""
-    inputs = [x.flip(2).permute(2, 0, 1) for x in image]
-    kind = SegDataSample if isinstance(preprocessor, SegDataPreProcessor) else DetDataSample
-    samples = [kind(metainfo=dict(img_shape=x.shape[1:])) for x in inputs]
-    return preprocessor(dict(inputs=inputs, data_samples=samples))['inputs']
-
-
 @pytest.mark.parametrize('kind, options', [
     (SegDataPreProcessor, dict(NORM, bgr_to_rgb=True, size=(512, 512))),
     (SegDataPreProcessor, dict(NORM, pad_val=-1.5, test_cfg=dict(size_divisor=32))), (SegDataPreProcessor, {}),
@@ -47,7 +39,10 @@ def test_images_are_as_the_framework_makes_them(kind, options):
     traced = torch.export.export(ours, (torch.zeros(2, 50, 41, 3, dtype=torch.uint8), ), dynamic_shapes=sizes).module()
     for size in SIZES:
         image = torch.randint(0, 256, (2, *size, 3), dtype=torch.uint8)
-        wanted = of_framework(preprocessor, image)
+        inputs = [x.flip(2).permute(2, 0, 1) for x in image]  # as mmcv reads them
+        samples = [(SegDataSample if kind is SegDataPreProcessor else DetDataSample)(metainfo=dict(
+            img_shape=x.shape[1:])) for x in inputs]
+        wanted = preprocessor(dict(inputs=inputs, data_samples=samples))['inputs']
         assert torch.equal(ours(image), wanted)
         assert torch.equal(traced(image), wanted)
     for name, fresh in (('mean', 0), ('std', 1)):

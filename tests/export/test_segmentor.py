@@ -1,6 +1,5 @@
 """The graph of a segmentor compared with mmseg's prediction, in PyTorch and onnxruntime; which parts it rejects."""
 import copy
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,17 +24,16 @@ SHAPES = (*((1, size, None) for size in (TRACED[1:3], (201, 177), (31, 250))), (
 
 
 def exported(model, path):
-    """A segmentor and its graph with scores, traced once, in onnxruntime."""
+    """The graph of a segmentor with scores, in onnxruntime."""
     inputs = dict(image=torch.from_numpy(images(*TRACED)), size=torch.zeros(2, dtype=torch.int64))
-    run = export(SegmentorGraph(model, scores=True), path, inputs, (IMAGES, None), ('labels', 'scores'), TRANSLATIONS)
-    return SimpleNamespace(model=model, run=run)
+    return export(SegmentorGraph(model, scores=True), path, inputs, (IMAGES, None), ('labels', 'scores'), TRANSLATIONS)
 
 
 @pytest.mark.slow
 def test_labels_and_scores_are_those_of_the_checkpoint(tmp_path):
     """Also of the fused one, and for blank images; the size of the image may be asked for."""
-    segmentor_of_two = exported(segmentor(**SMALL), tmp_path / 'model.onnx')
-    model, run = segmentor_of_two.model, segmentor_of_two.run
+    model = segmentor(**SMALL)
+    run = exported(model, tmp_path / 'model.onnx')
     for batch, shape, size in SHAPES:
         image = images(batch, *shape)
         found = run(image=image, size=np.array(size or (0, 0)))
@@ -143,8 +141,9 @@ HEADS = dict(  # layers of others are in test_parts.py, or in configs of the pac
 @pytest.mark.slow
 @pytest.mark.parametrize('name', HEADS)
 def test_heads_of_mmseg(name, tmp_path):
-    made = exported(let_many_classes_win(with_head(dict(HEADS[name], type=name))), tmp_path / 'model.onnx')
-    check(made.model, made.run, classes=1)  # small images have maps of one row, of which some heads make one class
+    model = let_many_classes_win(with_head(dict(HEADS[name], type=name)))
+    run = exported(model, tmp_path / 'model.onnx')
+    check(model, run, classes=1)  # small images have maps of one row, of which some heads make one class
 
 
 @pytest.mark.parametrize('change, words', [

@@ -7,7 +7,7 @@ import torch
 from mmengine.registry import DefaultScope
 
 from helpers.models import assert_equal, prefixed
-from xcit_dense import XCiTClassifier
+from xcit_dense import XCiTClassifier, get_arch
 from xcit_dense.errors import CheckpointError
 
 
@@ -38,7 +38,7 @@ def classifier(num_classes=10, **options):
 
 
 def mmpretrain_classifier(arch, num_classes):
-    models = pytest.importorskip('mmpretrain.models')
+    models, arch = pytest.importorskip('mmpretrain.models'), get_arch(arch)
     backbone = dict(type='XCiT', patch_size=arch.patch_size, embed_dims=arch.embed_dims, depth=arch.depth,
                     num_heads=arch.num_heads, tokens_norm=arch.tokens_norm, layer_scale_init_value=arch.eta)
     head = dict(type='LinearClsHead', num_classes=num_classes, in_channels=arch.embed_dims)

@@ -14,7 +14,7 @@ from torch.fx import symbolic_trace
 from helpers.models import build_golden_classifier, randomise, relative_error, save
 from helpers.paths import ROOT
 from helpers.weight_files import mmpretrain_classifier
-from xcit_dense import XCiT, XCiTClassifier, attention_maps, get_arch, set_fast
+from xcit_dense import XCiT, XCiTClassifier, attention_maps, set_fast
 from xcit_dense.errors import ConfigError
 from xcit_dense.models.trunk import fuse_backbones
 from xcit_dense.weights import load_classifier
@@ -137,25 +137,20 @@ def test_the_other_norm_with_each_patch_trains_in_both_forms(patch_size, tokens_
     assert_same(*steps)
 
 
-def timm_model(name):
-    timm = pytest.importorskip('timm')
-    return timm.create_model(f'xcit_{name}_224', num_classes=7)
-
-
-def mmpretrain_model(name):
-    return mmpretrain_classifier(get_arch(name), 7)
+def timm_classifier(name, num_classes):
+    return pytest.importorskip('timm').create_model(f'xcit_{name}_224', num_classes=num_classes)
 
 
 @pytest.mark.parametrize('name', ('nano_12_p8', 'tiny_12_p16', pytest.param('small_24_p8', marks=pytest.mark.slow)))
-@pytest.mark.parametrize('make', (timm_model, mmpretrain_model))
+@pytest.mark.parametrize('make', (timm_classifier, mmpretrain_classifier))
 def test_sizes_compute_what_theirs_do(tmp_path, make, name):
-    theirs = randomise(make(name)).eval()
+    theirs = randomise(make(name, 7)).eval()
     ours = XCiTClassifier(name, num_classes=7).eval()
     load_classifier(ours, save(tmp_path / 'theirs.pth', theirs.state_dict()))
     x = torch.randn(2, 3, 64, 48)
     with torch.no_grad():
         got, wanted = ours(x), theirs(x)
-        if make is timm_model:
+        if make is timm_classifier:
             assert relative_error(ours.features(x), theirs.forward_features(x)[:, 0]) < TOLERANCE
     assert relative_error(got, wanted) < TOLERANCE
     assert relative_error(fuse_backbones(nn.Sequential(ours))(x), wanted) < 1e-5
