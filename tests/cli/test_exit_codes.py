@@ -1,6 +1,7 @@
 """How the tools end: 0, 1 for what a user can fix, 2 for options, 128 and the number of a signal for a stop."""
 import errno
 from argparse import Namespace
+from unittest.mock import Mock
 
 import pytest
 from cli.test_arguments import LEAST
@@ -18,20 +19,13 @@ ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and k
 NAN = float('nan')
 
 
-def raising(error):
-
-    def run(args):
-        raise error
-
-    return run
-
-
 @pytest.mark.parametrize('name', tool_names())
 def test_how_every_tool_ends(name, monkeypatch):
     module, arguments, seen, left = module_of(name), LEAST[name][0].split(), [], []
     monkeypatch.setattr(processes, 'leave_group', lambda: left.append(True))
-    for run, code, words in ((seen.append, 0, ''), (raising(errors.ConfigError('fix it')), 1, 'error: fix it\n'),
-                             (raising(KeyboardInterrupt()), 130, 'stopped')):
+    for run, code, words in (
+            (seen.append, 0, ''), (Mock(side_effect=errors.ConfigError('fix it')), 1, 'error: fix it\n'),
+            (Mock(side_effect=KeyboardInterrupt), 130, 'stopped')):
         monkeypatch.setattr(module, '_run', run)
         done = run_tool(f'{name}.py', *arguments, check=False)
         assert done.returncode == code and done.stdout.startswith(words) and done.stdout.count('\n') == bool(words)
@@ -49,11 +43,11 @@ def test_every_error_of_the_package_is_one_message():
                           (OSError(errno.ENOSPC, 'No space left', 'a.pth'), 'error: cannot read or write a.pth: No sp'),
                           (OSError(errno.EACCES, 'Denied'), 'error: cannot read or write the results: Denied. Check'))):
         with pytest.raises(SystemExit) as end:
-            common.run_tool(raising(error), Namespace())
+            common.run_tool(Mock(side_effect=error), Namespace())
         assert end.value.code.startswith(words), error  # which Python prints, and ends with 1
     for error in (ZeroDivisionError(), OSError(errno.ENOENT, 'No such file')):
         with pytest.raises(type(error)):
-            common.run_tool(raising(error), Namespace())
+            common.run_tool(Mock(side_effect=error), Namespace())
 
 
 @pytest.mark.parametrize('number, code', (('SIGINT', 130), ('SIGTERM', 143)))

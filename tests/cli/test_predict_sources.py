@@ -4,6 +4,7 @@ import shutil
 import sys
 from fractions import Fraction
 from pathlib import Path
+from unittest.mock import Mock
 
 import cv2
 import numpy as np
@@ -185,15 +186,8 @@ def test_a_video_that_breaks_off(predict, frames, tmp_path):
 
 @pytest.mark.parametrize('error, code', ((KeyboardInterrupt, 130), (OSError(28, 'No space left'), 1)))
 def test_a_video_that_is_stopped_leaves_nothing(error, code, predict, frames, tmp_path, monkeypatch):
-    path, drawn = make_video(tmp_path / 'a.mp4', frames), []
-
-    def draw(self, *args, **kwargs):
-        drawn.append(1)
-        if len(drawn) == 3:
-            raise error
-        return frames[0]
-
-    monkeypatch.setattr(Drawing, 'draw', draw)
+    path = make_video(tmp_path / 'a.mp4', frames)
+    monkeypatch.setattr(Drawing, 'draw', Mock(side_effect=[frames[0], frames[0], error, *frames]))
     assert predict(path, check=False).returncode == code and not (tmp_path / 'out').exists()
 
 

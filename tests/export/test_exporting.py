@@ -8,6 +8,7 @@ import sys
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -178,12 +179,9 @@ def test_what_stops_an_export_leaves_nothing(cause, error, word, trained_segment
             raise KeyboardInterrupt
         return traced
 
-    def touch(path):
-        raise PermissionError
-
     monkeypatch.setattr(exporting, 'trace', trace)
     if cause == 'closed':
-        monkeypatch.setattr(Path, 'touch', touch)
+        monkeypatch.setattr(Path, 'touch', Mock(side_effect=PermissionError))
     if cause == 'full':
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
     try:
@@ -284,11 +282,9 @@ def test_where_neither_finds_an_object_little_is_proved(tmp_path, monkeypatch):
 
 
 def test_an_error_of_the_checkpoint_is_not_one_of_the_file(tmp_path):
-    def backbone(images):
-        raise RuntimeError('no memory')
-
+    predictor = with_backbone(Mock(side_effect=RuntimeError('no memory')))
     with pytest.raises(RuntimeError, match='^no memory'):
-        compare_file(write_backbone(tmp_path / 'model.onnx'), with_backbone(backbone), 'backbone')
+        compare_file(write_backbone(tmp_path / 'model.onnx'), predictor, 'backbone')
 
 
 def test_a_file_that_onnxruntime_does_not_run_is_one_sentence(tmp_path):

@@ -1,5 +1,6 @@
 """Weights of every project and layout, strictly: models of other projects, PASSL, published files; conversion."""
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -238,11 +239,7 @@ def test_a_classifier_keeps_the_names_of_its_classes(tmp_path, target, suffix, c
 def test_a_file_that_cannot_be_written_is_one_error_and_no_file(tmp_path, monkeypatch, error):
     """Any error that torch raises for a full disk, or JSON for a value that it cannot write."""
     source = save(tmp_path / 'in1k.pth', {'model': official_state()})
-
-    def full(*args):
-        raise error('no space left')
-
-    monkeypatch.setattr(torch, 'save', full)
+    monkeypatch.setattr(torch, 'save', Mock(side_effect=error('no space left')))
     with rejects('cannot write ', 'out.pth', 'no space left'):
         convert(source, tmp_path / 'out.pth', 'timm')
     assert list(tmp_path.iterdir()) == [source]
