@@ -45,16 +45,6 @@ def state(run):
     return (files, (OwnFiles(run, 'train').names(), newest_checkpoint(run), newest_checkpoint(run, to_resume=True)))
 
 
-def go_through(rows, run, config, data, image):
-    words, (files, meaning) = dict(CONFIG=config, OWN=run / config.name, DATA=data, IMAGES=image), state(run)
-    assert config.name in files and meaning[0] == {config.name}
-    for row in rows:
-        done = run_tool(*(words.get(word, str(word).replace('RUN', str(run))) for word in row), check=False)
-        assert done.returncode == (row in STOP) and 'Traceback' not in done.stdout, done.stdout[-3000:]
-        after, its_meaning = state(run)
-        assert after.items() >= files.items() and its_meaning == meaning, row
-
-
 @pytest.mark.parametrize('config, rows', (
     (TINY_SEG_CONFIG, QUICK), pytest.param(TINY_CONFIG, DENSE, marks=pytest.mark.slow),
     pytest.param(TINY_SEG_CONFIG, DENSE[len(ALL):], marks=pytest.mark.slow),
@@ -63,14 +53,20 @@ def test_a_work_dir_after_each_tool(config, rows, demo_data, class_folders, tmp_
     """And the training continues as it would have before."""
     data, image = ((class_folders, 'val/blue/0.png') if config == TINY_CLS_CONFIG else
                    (demo_data, 'val2017/000000000001.jpg'))
-    run_tool('train.py', config, '--data-root', data, '--work-dir', tmp_path / 'run', '--image-size', 64)
-    before = shutil.copytree(tmp_path / 'run', tmp_path / 'before')
+    run, found = tmp_path / 'run', []
+    run_tool('train.py', config, '--data-root', data, '--work-dir', run, '--image-size', 64)
+    before = shutil.copytree(run, tmp_path / 'before')
     time.sleep(1)  # the folder of a log is named by the second
-    go_through(rows, tmp_path / 'run', config, data, data / image)
+    words, (files, meaning) = dict(CONFIG=config, OWN=run / config.name, DATA=data, IMAGES=data / image), state(run)
+    assert config.name in files and meaning[0] == {config.name}
+    for row in rows:
+        done = run_tool(*(words.get(word, str(word).replace('RUN', str(run))) for word in row), check=False)
+        assert done.returncode == (row in STOP) and 'Traceback' not in done.stdout, done.stdout[-3000:]
+        after, its_meaning = state(run)
+        assert after.items() >= files.items() and its_meaning == meaning, row
     length = 'max_iters=5' if config == TINY_SEG_CONFIG else 'max_epochs=3'
-    found = []
-    for run in (before, tmp_path / 'run'):
-        run_tool('train.py', run / config.name, '--work-dir', run, '--resume', '--cfg-options', f'train_cfg.{length}')
-        found.append(read_checkpoint(newest_checkpoint(run)))
+    for each in (before, run):
+        run_tool('train.py', each / config.name, '--work-dir', each, '--resume', '--cfg-options', f'train_cfg.{length}')
+        found.append(read_checkpoint(newest_checkpoint(each)))
     assert found[0]['meta']['iter'] == found[1]['meta']['iter'] > 4
     assert_equal(found[0]['state_dict'], found[1]['state_dict'], 'weights')

@@ -71,10 +71,6 @@ def cached(tmp_path):
     return [path for path in (tmp_path / 'hub').rglob('*') if path.is_file()]
 
 
-def publish(monkeypatch, url):
-    monkeypatch.setitem(zoo.WEIGHTS, 'test', zoo.Weights('nano_12_p16', url))
-
-
 def test_addresses_are_fetched_once_and_read_offline(server, tmp_path, capsys):
     folder, address, requests = server
     load_backbone(build(), f'{address}/in1k.pth')
@@ -99,10 +95,10 @@ def test_addresses_with_one_file_name_stay_apart(server, monkeypatch):
 
 def test_published_files_lie_under_their_own_name_where_torch_caches(server, tmp_path, monkeypatch):
     address = server[1]
-    publish(monkeypatch, f'{address}/in1k.pth')
+    monkeypatch.setitem(zoo.WEIGHTS, 'test', zoo.Weights('nano_12_p16', f'{address}/in1k.pth'))
     assert fetch('xcit://test') == fetch(f'{address}/in1k.pth') == tmp_path / 'hub/checkpoints/in1k.pth'
     # a file put there by hand, as the error message says, needs no network
-    publish(monkeypatch, 'http://127.0.0.1:9/in1k.pth')
+    monkeypatch.setitem(zoo.WEIGHTS, 'test', zoo.Weights('nano_12_p16', 'http://127.0.0.1:9/in1k.pth'))
     load_backbone(build(), 'xcit://test')
 
 

@@ -81,10 +81,6 @@ def test_file_without_weights(tmp_path):
             use(path)
 
 
-def write_torch(content, path):
-    torch.save(content, path)
-
-
 #: What a file may not hold, and how the error names it.
 REFUSED = {
     'code': (Call(os.mkdir, 'trace'), 'posix.mkdir'), 'shell': (Call(os.system, 'mkdir trace'), 'posix.system'),
@@ -98,7 +94,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize('write', (write_torch, *(partial(write_pickle, protocol=number) for number in (2, 4, 5))),
+@pytest.mark.parametrize('write', (torch.save, *(partial(write_pickle, protocol=number) for number in (2, 4, 5))),
                          ids=('torch', 'pickle 2', 'pickle 4', 'pickle 5'))
 @pytest.mark.parametrize('name', REFUSED)
 def test_a_file_that_would_run_code_is_refused(tmp_path, monkeypatch, write, name):
@@ -139,7 +135,7 @@ def test_what_a_program_allows_torch_stays_allowed_there_and_refused_here(tmp_pa
     own = [np.ndarray, np.dtype, HistoryBuffer, Fraction, argparse.Namespace,
            (dict, 'mmengine.logging.history_buffer.HistoryBuffer')]
     path = save(tmp_path / 'own.pth', {**dense_state(), 'note': argparse.Namespace(lr=1)})
-    write_torch({'x': REFUSED['array'][0]}, tmp_path / 'file.pth')
+    torch.save({'x': REFUSED['array'][0]}, tmp_path / 'file.pth')
     with torch.serialization.safe_globals(own):
         before = {*torch.serialization.get_safe_globals()}
         read_checkpoint(path)
@@ -151,7 +147,7 @@ def test_what_a_program_allows_torch_stays_allowed_there_and_refused_here(tmp_pa
 
 @pytest.mark.parametrize('wrap', (lambda v: [v, v], lambda v: (v, v), lambda v: {'a': v, 'b': v}),
                          ids=('list', 'tuple', 'dict'))
-@pytest.mark.parametrize('write', (write_torch, write_pickle))
+@pytest.mark.parametrize('write', (torch.save, write_pickle))
 def test_a_container_in_many_places_is_read_once(tmp_path, wrap, write):
     value = np.zeros(1)
     for _ in range(22):  # each holds the one before it twice
@@ -205,7 +201,7 @@ def test_torch_alone_reads_what_a_run_of_mmengine_wrote(tmp_path, own):
         read = load_checkpoint(torch.nn.Module(), str(path), map_location='cpu')
         assert read['buffer'].mean(2) == 1.5 and read['array'].tolist() == [0, 1, 2] and read['number'] == 2
         for name in set(REFUSED) - {'object', 'fields'} if not own else ():
-            write_torch({'x': REFUSED[name][0]}, path)
+            torch.save({'x': REFUSED[name][0]}, path)
             with pytest.raises((pickle.UnpicklingError, ValueError)):
                 torch.load(path)
     assert not (tmp_path / 'trace').exists()
