@@ -1,7 +1,4 @@
-"""Every fence of README and docs has a test; its commands can be read by their tools, and those that run here are run.
-
-What runs for more than about a second is slow.
-"""
+"""Every fence of README and docs has a test; tools can read its commands, and those that run here are run."""
 from contextlib import suppress
 
 import pytest

@@ -67,10 +67,7 @@ def detector(kind, **changes):
 
 
 def with_findings(model, wide: bool = False):
-    """Set random parameters with which the scores of a detector for `images` are around the threshold; return it.
-
-    ``wide``: its heads have the channels of a shipped config.
-    """
+    """Give a detector parameters with which scores are around the threshold; ``wide`` heads are those of a config."""
     one_stage, last = not hasattr(model, 'roi_head'), last_layers(model)
 
     def outputs(layers):
@@ -167,10 +164,7 @@ class Exported:
 
 
 def assert_same(got, model, batch):
-    """Compare outputs of a graph with `eager`: to 0.05 pixels, 1e-4 of the scores, 0.1% of the pixels of masks.
-
-    One that the other has not may be just at the threshold, or at the limit. Returns the numbers of objects.
-    """
+    """Compare a graph with `eager`, but for objects just at the threshold or limit; return the numbers of objects."""
     assert got['dets'].shape[1] == max(got['num'].max(), 1)
     cfg, wanted = (model.roi_head if hasattr(model, 'roi_head') else model.bbox_head).test_cfg, eager(model, batch)
     # of ATSS, scores are multiplied after they were compared with the threshold

@@ -42,10 +42,7 @@ def free_memory():
 
 
 def compare(check, archs, rivals, sizes, compiled: bool = False):
-    """Measure training and inference of our models, the authors' form, and rivals beside patch 16; judge the goals.
-
-    ``sizes`` are some of `SIZES`; with ``compiled`` every model is measured under `torch.compile` too.
-    """
+    """Measure training and inference of our models, the authors' form, and rivals beside patch 16; judge the goals."""
     if compiled:
         try:
             check_compiler()

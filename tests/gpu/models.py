@@ -54,10 +54,7 @@ def odd_images(check: Check, patch_size: int, seed: int = 0, batch: int = 2) -> 
 
 
 def recipe_sizes(check: Check, count: int) -> list[tuple[int, int]]:
-    """Return the sizes of ``count`` batches that the multi-scale recipe of COCO gives, an eighth of it for tiny runs.
-
-    A size is a scale of the recipe for an image of one of COCO's usual shapes, padded as the recipe pads.
-    """
+    """Return the padded sizes of batches that COCO's multi-scale recipe gives, an eighth of them for tiny runs."""
     cfg = get_config('maskrcnn_xcit_s12_p16_coco')
     divisor = check.choose(cfg.model.data_preprocessor.pad_size_divisor, 8)
     draw, sizes = random.Random(0), []
@@ -71,11 +68,7 @@ def recipe_sizes(check: Check, count: int) -> list[tuple[int, int]]:
 
 
 def step(model, images: Tensor, dtype: torch.dtype = None) -> dict[str, Tensor]:
-    """Run a forward pass, under autocast to a ``dtype``, and in training mode a backward pass.
-
-    Returns:
-        The maps, and in training mode the gradients of each part of the model as one vector, by name, in float64.
-    """
+    """Return the maps, and in training mode the gradients of each part as one vector, by name, in float64."""
     torch.manual_seed(0)  # of stochastic depth
     scale = _LOSS_SCALE if dtype == torch.float16 else 1.
     model.zero_grad(set_to_none=True)

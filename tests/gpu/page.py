@@ -18,9 +18,6 @@ class Results:
     """What the checks found, by stage and name, with that of earlier runs in a folder ``out``.
 
     ``args`` is the command line, for the page; ``minutes`` is the time for all checks.
-
-    Raises:
-        pytest.UsageError: The folder has results of another device or size, or the time is not above 0.
     """
 
     def __init__(self, out: Path, device: str, tiny: bool, args, minutes: float):

@@ -143,10 +143,7 @@ def _steps(model, arch, image):
 
 
 def least_seconds(arch, image, rates) -> dict:
-    """Return the least seconds that each branch of a block, and a training step, could take at `rates` of the device.
-
-    That is to compute what it must or to move it in bfloat16, whichever is slower.
-    """
+    """Return the seconds in which `rates` can compute and move, in bfloat16, what each branch and a step must."""
     patch_size = get_arch(arch).patch_size
     tokens = -(-image[0] // patch_size) * -(-image[1] // patch_size)
     adds = branch_multiply_adds(arch, tokens, training=True) | {STEP: multiply_adds(arch, *image, training=True)}

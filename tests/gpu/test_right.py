@@ -198,10 +198,7 @@ def test_compiled(check):
 
 
 def _compare_compiled(model, eager, sizes, dtype, device):
-    """Return the number of graphs, and by part the worst error of the compiled model and that of the plain form.
-
-    Both are relative to eager in float32. The error of the plain form is 0 where no half type is asked for.
-    """
+    """Return the number of graphs, and by part the worst errors, beside eager in float32, of compiled and plain."""
     plain = plain_of(eager).to(device)
     torch._dynamo.reset()
     counters = torch._dynamo.utils.counters

@@ -46,10 +46,7 @@ def _demo_data(tools, name='demo', size=192, counts=(480, 80)):
 
 
 def _training(check, task, data, work_dir, *, length=None):
-    """Return the arguments of ``train`` for a demo, without validation, for some epochs (or the segmentor) iterations.
-
-    By default as many as ``make demo`` has; tiny ones have a length of their own.
-    """
+    """Return the arguments of ``train`` for a demo without validation, by default as long as ``make demo``."""
     config, _, _, (key, full, tiny) = DEMOS[task]
     small = ('--image-size', 64, '--batch-size', 2, '--workers', 0)
     # deterministic algorithms have no histogram for mIoU on a GPU, and the demos are tested by the tool

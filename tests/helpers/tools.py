@@ -162,11 +162,7 @@ def python(code):
 
 
 def peak_of_tool(*args, cwd):
-    """Run a tool as a user would and return the most memory that it held, in GiB.
-
-    It is started by a small process: the peak of a child begins with that of its parent, and this one may have held
-    models.
-    """
+    """Return the peak memory, in GiB, of a tool. A small process starts it: the peak begins with its parent's."""
     starter = ('import resource, subprocess, sys; '
                'done = subprocess.run([sys.executable, "-m", "xcit_dense", *sys.argv[1:]]); '
                'print("peak", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss); sys.exit(done.returncode)')

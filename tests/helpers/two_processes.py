@@ -33,10 +33,7 @@ class TwoProcesses:
             self._processes.append((process, ours))
 
     def run(self, function, *args, seconds=300):
-        """Call a function with some arguments in both, and return both results.
-
-        An error of one is raised here. Where one ends, or not in time, both are killed, and the next call has new ones.
-        """
+        """Return the results of a function in both, or raise an error of one; where one ends or is late, both go."""
         self.start()
         results, end = [], time.monotonic() + seconds
         try:
