@@ -9,8 +9,8 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from collections import namedtuple
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from importlib import import_module, metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,14 +28,8 @@ from helpers.paths import ROOT
 from xcit_dense.compat import versions
 from xcit_dense.report import ending
 
-
-@dataclass
-class Done:
-    """The result of a tool: its exit code, what it printed (with errors), and its last message."""
-
-    returncode: int
-    stdout: str
-    message: str = ''
+#: The result of a tool: its exit code, what it printed (with errors), and its last message.
+Done = namedtuple('Done', 'returncode stdout message', defaults=('', ))
 
 
 def forget_run():

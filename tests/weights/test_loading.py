@@ -9,8 +9,8 @@ from mmengine.model.weight_init import PretrainedInit
 from mmengine.registry import MODELS, DefaultScope
 from safetensors.torch import save_file
 
-from helpers.models import TINY, assert_equal, build, dense_state, official_state, prefixed, randomise, save
-from helpers.paths import ROOT, TINY_CONFIG
+from helpers.models import assert_equal, build, dense_state, official_state, prefixed, randomise, save
+from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.weight_files import classifier, dino, rejects, values
 from xcit_dense import XCiT
 from xcit_dense.config.loading import load_config
@@ -166,11 +166,7 @@ OLD_NAMES = {
 
 
 def whole_model(scope):
-    if scope == 'mmdet':
-        cfg = load_config(TINY_CONFIG, pretrained=False)
-    else:
-        cfg = load_config(ROOT / 'configs/semfpn_xcit_n12_p16_small.py', cfg_options={
-            'model.backbone.arch': dict(_delete_=True, **TINY), 'model.neck.in_channels': [32] * 4})
+    cfg = load_config(dict(mmdet=TINY_CONFIG, mmseg=TINY_SEG_CONFIG)[scope], pretrained=False)
     with DefaultScope.overwrite_default_scope(scope):
         return MODELS.build(cfg.model)
 
