@@ -21,8 +21,6 @@ OTHERS = 'timm', 'swin_t', 'resnet50', 'convnext_t'
 #: How many times as fast as the authors' form a step must be by patch size, as counts of launches and bytes call
 #: possible, and when both are compiled; and the share of its memory that a training step may take.
 EAGER, COMPILED, MEMORY = {8: 1.5, 16: 1.2}, 1.0, {8: 0.50, 16: 0.65}
-#: Swin-T must be slower than this arch in training at this size.
-_BESIDE_SWIN = 'small_12_p16', [800, 1280], 'training'
 
 
 def rates(check) -> dict:
@@ -85,7 +83,7 @@ def goals_of(cell) -> list:
         if 'failed' in ours:
             goals.append((f'ours{form}: {ours["failed"]}', False))
         beside = [('authors', wanted)]
-        if (cell['arch'], cell['image'], cell['mode']) == _BESIDE_SWIN:
+        if (cell['arch'], cell['image'], cell['mode']) == ('small_12_p16', [800, 1280], 'training'):
             beside.append(('swin_t', 1))
         for rival, least in beside:
             theirs = found.get(f'{rival}{form}', {})

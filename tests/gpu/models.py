@@ -16,8 +16,6 @@ HALF_TYPES = {'bfloat16': torch.bfloat16, 'float16': torch.float16}
 _PARTS = (('gamma', 'LayerScale'), ('attn', 'attention'), ('norm1', 'attention'), ('local_mp', 'LPI'),
           ('norm3', 'LPI'), ('mlp', 'FFN'), ('norm2', 'FFN'), ('patch_embed', 'stem'), ('pos_embeder', 'positions'),
           ('fpn', 'pyramid'))
-#: As in a gradient scaler: without it float16 gradients underflow.
-_LOSS_SCALE = 2.**12
 
 
 def build(check: Check, patch_size: int, *, depth: int = 12, eta: float = None, **options):
@@ -70,7 +68,7 @@ def recipe_sizes(check: Check, count: int) -> list[tuple[int, int]]:
 def step(model, images: Tensor, dtype: torch.dtype = None) -> dict[str, Tensor]:
     """Return the maps, and in training mode the gradients of each part as one vector, by name, in float64."""
     torch.manual_seed(0)  # of stochastic depth
-    scale = _LOSS_SCALE if dtype == torch.float16 else 1.
+    scale = 2.**12 if dtype == torch.float16 else 1.  # as in a gradient scaler: without it gradients underflow
     model.zero_grad(set_to_none=True)
     with torch.set_grad_enabled(model.training), torch.autocast(images.device.type, dtype, enabled=dtype is not None):
         levels = model(images)

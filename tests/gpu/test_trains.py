@@ -21,13 +21,9 @@ pytestmark = pytest.mark.gpu
 DEMOS = dict(
     detector=('maskrcnn_xcit_n12_p16_small', 'coco/bbox_mAP_50', 0.5, ('train_cfg.max_epochs', 6, 1)),
     segmentor=('semfpn_xcit_n12_p16_small', 'mIoU', 60., ('train_cfg.max_iters', 700, 6)))
-#: One epoch of the detector, and as many iterations of the segmentor.
-_LENGTH = dict(detector=1, segmentor=60)
 _LOG_ALL = ('--cfg-options', 'default_hooks.logger.interval=1', 'log_processor.window_size=1')
 #: The largest relative difference of a loss in a group.
 _LIMIT = 1e-5
-#: Iterations before the ones that are timed: memory is allocated, and algorithms are chosen.
-_WARM_UP = 10
 #: By family of configs: the data set.
 _FAMILIES = dict(maskrcnn='coco', upernet='ade20k', semfpn='ade20k')
 
@@ -109,9 +105,9 @@ def test_resume(check):
 
 
 def _train(tools, task, data, name, *options, until=None):
-    work_dir = tools.folder / name
+    work_dir, length = tools.folder / name, dict(detector=1, segmentor=60)[task]  # epochs and iterations
     tools.run(f'{name}{"_stopped" if until else ""}', 'train',
-              *_training(tools.check, task, data, work_dir, length=_LENGTH[task]), *DETERMINISTIC, *_LOG_ALL, *options,
+              *_training(tools.check, task, data, work_dir, length=length), *DETERMINISTIC, *_LOG_ALL, *options,
               until=until)
     return work_dir
 
@@ -181,7 +177,7 @@ def test_full_config(check, family, patch_size):
     tools.run('measure', 'measure', config, '--data-root', data, '--iterations', iterations, '--images',
               check.choose(4, 1), '--out', out, *options)
     found = json.loads(out.read_text())['training']
-    warm_up = min(_WARM_UP, iterations - 1)
+    warm_up = min(10, iterations - 1)  # memory is allocated, and algorithms are chosen
     seconds, waiting, losses = (found[name][warm_up:] for name in ('iteration_seconds', 'waiting_seconds', 'losses'))
     median, batch, peak = statistics.median(seconds), found['batch_size'], found['peak_memory_gib']
     share = f'{sum(waiting) / sum(seconds):.0%}'
