@@ -15,26 +15,22 @@ TEST = 'test.py', 'CONFIG', 'RUN', '--data-root', 'DATA', '--work-dir', 'RUN'
 TEST_OWN = 'test.py', 'OWN', 'RUN', '--work-dir', 'RUN'
 PREDICT = 'predict.py', 'OWN', 'RUN', 'IMAGES', '--out', 'RUN'
 TRAIN = 'train.py', 'OWN', '--work-dir'
-#: Tools with their options that any work dir is for.
+#: Tools with their options that any work dir is for; the third stops with an error, as it should.
 ALL = (
     (*TEST, '--report', '--batch-size', 1, '--workers', 0), (*TEST_OWN, '--cfg-options', 'randomness.seed=1'),
     (*TRAIN, 'RUN'), ('plot_curves.py', 'RUN'), ('convert_checkpoint.py', 'RUN', 'RUN/weights.bin', '--to', 'dense'),
     (*TEST, '--report', 'RUN/own', '--overwrite'), (*TEST, '--show-dir', 'RUN/shown', '--dtype', 'bfloat16'),
     ('check_data.py', 'OWN', '--out', 'RUN'), ('attention.py', 'RUN', 'IMAGES', '--out', 'RUN'),
     (*TRAIN, 'RUN/more', '--resume', 'RUN'), (*TRAIN, 'RUN/new', '--init-from', 'RUN'), (*TEST, '--sizes', 48, 64))
-#: Quick ones that differ most.
-QUICK = *ALL[1:4], PREDICT
 DENSE = (
-    *ALL, PREDICT, (*TRAIN, 'RUN', '--suggest', 'RUN/suggested.txt'),
+    PREDICT, (*TRAIN, 'RUN', '--suggest', 'RUN/suggested.txt'),
     ('measure.py', 'OWN', '--data-root', 'DATA', '--images', 3, '--out', 'RUN/measured.json'),
     (*TEST, '--tta'), ('export.py', 'OWN', 'RUN', 'RUN/model.onnx'),
     ('test.py', 'OWN', 'RUN/model.onnx', '--work-dir', 'RUN', '--runtime', 'onnxruntime'),
     ('predict.py', 'RUN/model.onnx', 'IMAGES', '--out', 'RUN/exported'))
 CLASSIFIER = (
-    *ALL, (*TEST, '--size', 24, '--crop-ratio', 0.8), (*TEST, '--knn', 2, '--report'),
+    (*TEST, '--size', 24, '--crop-ratio', 0.8), (*TEST, '--knn', 2, '--report'),
     ('classify.py', 'RUN', 'IMAGES', '--out', 'RUN/classified.json'))
-#: What stops with an error, as it should.
-STOP = {ALL[2]}
 
 
 def state(run):
@@ -46,9 +42,9 @@ def state(run):
 
 
 @pytest.mark.parametrize('config, rows', (
-    (TINY_SEG_CONFIG, QUICK), pytest.param(TINY_CONFIG, DENSE, marks=pytest.mark.slow),
-    pytest.param(TINY_SEG_CONFIG, DENSE[len(ALL):], marks=pytest.mark.slow),
-    pytest.param(TINY_CLS_CONFIG, (ALL[0], *ALL[7:9], *CLASSIFIER[len(ALL):]), marks=pytest.mark.slow)))
+    (TINY_SEG_CONFIG, (*ALL[1:4], PREDICT)), pytest.param(TINY_CONFIG, (*ALL, *DENSE), marks=pytest.mark.slow),
+    pytest.param(TINY_SEG_CONFIG, DENSE, marks=pytest.mark.slow),
+    pytest.param(TINY_CLS_CONFIG, (ALL[0], *ALL[7:9], *CLASSIFIER), marks=pytest.mark.slow)))
 def test_a_work_dir_after_each_tool(config, rows, demo_data, class_folders, tmp_path):
     """And the training continues as it would have before."""
     data, image = ((class_folders, 'val/blue/0.png') if config == TINY_CLS_CONFIG else
@@ -61,7 +57,7 @@ def test_a_work_dir_after_each_tool(config, rows, demo_data, class_folders, tmp_
     assert config.name in files and meaning[0] == {config.name}
     for row in rows:
         done = run_tool(*(words.get(word, str(word).replace('RUN', str(run))) for word in row), check=False)
-        assert done.returncode == (row in STOP) and 'Traceback' not in done.stdout, done.stdout[-3000:]
+        assert done.returncode == (row == ALL[2]) and 'Traceback' not in done.stdout, done.stdout[-3000:]
         after, its_meaning = state(run)
         assert after.items() >= files.items() and its_meaning == meaning, row
     length = 'max_iters=5' if config == TINY_SEG_CONFIG else 'max_epochs=3'

@@ -22,7 +22,6 @@ from xcit_dense.export.preprocessing import Preprocessing
 from xcit_dense.export.segmentor import AnySize, OpenUpsample, resize
 
 NORM = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375])
-SIZES = ((1, 1), (31, 64), (64, 65), (70, 33))
 
 
 @pytest.mark.parametrize('kind, options', [
@@ -37,7 +36,7 @@ def test_images_are_as_the_framework_makes_them(kind, options):
     ours = Preprocessing(preprocessor)
     sizes = ({1: Dim.DYNAMIC, 2: Dim.DYNAMIC}, )
     traced = torch.export.export(ours, (torch.zeros(2, 50, 41, 3, dtype=torch.uint8), ), dynamic_shapes=sizes).module()
-    for size in SIZES:
+    for size in ((1, 1), (31, 64), (64, 65), (70, 33)):
         image = torch.randint(0, 256, (2, *size, 3), dtype=torch.uint8)
         inputs = [x.flip(2).permute(2, 0, 1) for x in image]  # as mmcv reads them
         samples = [(SegDataSample if kind is SegDataPreProcessor else DetDataSample)(metainfo=dict(

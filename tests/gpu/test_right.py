@@ -23,8 +23,6 @@ LARGE = 1e-5
 ROUNDING = 1e-9
 #: Batches, over which errors are root mean squares.
 DRAWS = 2
-#: A graph for any size, and one more where sizes of 1 or equal sides would be special.
-MOST_GRAPHS = 2
 
 
 @without_tf32()
@@ -183,7 +181,7 @@ def test_compiled(check):
         case = f'patch {patch_size}, {str(dtype or torch.float32).removeprefix("torch.")}'
         found = _compare_compiled(model, eager, sizes, dtype, check.device)
         graphs = f'{case}: graphs over {len(sizes)} sizes'
-        errors[graphs], limits[graphs] = found.pop('graphs'), MOST_GRAPHS
+        errors[graphs], limits[graphs] = found.pop('graphs'), 2  # one more where 1 or equal sides are special
         if dtype is None:
             found = labelled(case, {part: ours for part, (ours, _) in found.items()})
             errors |= found

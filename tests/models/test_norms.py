@@ -16,8 +16,6 @@ from xcit_dense.models.lpi import LPI
 from xcit_dense.models.norms import make_norm_factory
 
 TOLERANCE = 5e-6
-#: The parts with parameters of a model of each patch size, without its blocks.
-PYRAMID = {8: {'fpn1'}, 16: {'fpn1', 'fpn2'}}
 BLOCKS = [f'blocks.{i}' for i in range(TINY['depth'])]
 
 
@@ -55,7 +53,7 @@ def learning_parts(frozen_stages, pyramid):
 def test_frozen_stages_and_norm_eval_in_pairs(frozen_stages, norm_eval, levels, patch_size, with_cp, half, norm):
     model = randomise(build(patch_size, frozen_stages=frozen_stages, norm_eval=norm_eval, with_cp=with_cp,
                             norm_cfg=dict(type=norm), drop_path_rate=0.3, **{} if levels else dict(out_strides=None)))
-    pyramid = PYRAMID[patch_size] if levels else set()
+    pyramid = {8: {'fpn1'}, 16: {'fpn1', 'fpn2'}}[patch_size] if levels else set()
     every, learning = (learning_parts(stages, pyramid) for stages in (-1, frozen_stages))
     assert every == {part_of(name) for name, _ in model.named_parameters()}
 
