@@ -73,5 +73,3 @@ def test_the_config_of_a_run_is_the_one_that_it_noted(trained, tmp_path):
     shutil.move(noted, log)
     noted.write_text('of a user')
     assert publish_config(log / noted.name, run) == f'{log.name}/{noted.name}' and noted.read_text() == 'of a user'
-
-
