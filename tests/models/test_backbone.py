@@ -124,7 +124,7 @@ def test_other_types(golden, dtype, tolerance, of_autocast):
 
 
 def test_rows_of_any_length():
-    """Beyond float16, zero, where float16 has no eps, and so short that float32 hardly has it."""
+    """Of a length beyond float16, of zeros, where float16 has no eps, and short ones, divided by their length too."""
     attention = build(8, out_strides=None).blocks[0].attn
     with torch.no_grad():
         attention.qkv.weight.mul_(20)
