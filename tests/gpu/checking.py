@@ -33,7 +33,7 @@ class Check:
         return tiny if self.tiny else full
 
     def record(self, text: str, rows=(), **facts):
-        """Write what was found so far, for a check that is stopped: a sentence, a table of dicts, facts for the plots."""
+        """Write what was found so far, in case of a stop: a sentence, a table of dicts, and facts for the plots."""
         found = dict(text=text, rows=list(rows), facts=facts, machine=describe_machine())
         with atomic_write(self.file) as part:
             part.write_text(json.dumps(found))

@@ -4,10 +4,9 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from mmengine.registry import DefaultScope
 
 from helpers.models import assert_equal, prefixed
-from xcit_dense import XCiTClassifier, get_arch
+from xcit_dense import XCiTClassifier
 from xcit_dense.errors import CheckpointError
 
 
@@ -37,15 +36,6 @@ def classifier(num_classes=10, **options):
     return XCiTClassifier(arch, num_classes=num_classes, **dict(norm_cfg=dict(type='BN')) | options)
 
 
-def mmpretrain_classifier(arch, num_classes):
-    models, arch = pytest.importorskip('mmpretrain.models'), get_arch(arch)
-    backbone = dict(type='XCiT', patch_size=arch.patch_size, embed_dims=arch.embed_dims, depth=arch.depth,
-                    num_heads=arch.num_heads, tokens_norm=arch.tokens_norm, layer_scale_init_value=arch.eta)
-    head = dict(type='LinearClsHead', num_classes=num_classes, in_channels=arch.embed_dims)
-    with DefaultScope.overwrite_default_scope('mmpretrain'):
-        return models.ImageClassifier(backbone=backbone, head=head)
-
-
 def without(state, *starts):
     return {name: value for name, value in state.items() if not name.startswith(starts)}
 
@@ -68,11 +58,6 @@ def passl_state(state):
              if not n.endswith('num_batches_tracked')}
     return {new.replace('head.', 'head.fc_cls.') if n.startswith('head.') else f'backbone.{new}':
             state[n].t().contiguous() if n.endswith(linear) else state[n] for n, new in names.items()}
-
-
-def arrays(state):
-    """Tensors as PaddlePaddle pickles them."""
-    return {name: value.numpy() for name, value in state.items()}
 
 
 def write_pickle(content, path, protocol=4):

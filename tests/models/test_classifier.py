@@ -13,7 +13,7 @@ from torch.fx import symbolic_trace
 
 from helpers.models import build_golden_classifier, randomise, relative_error, save
 from helpers.paths import ROOT
-from helpers.weight_files import mmpretrain_classifier
+from helpers.recipes import mmpretrain_classifier
 from xcit_dense import XCiT, XCiTClassifier, attention_maps, set_fast
 from xcit_dense.errors import ConfigError
 from xcit_dense.models.trunk import fuse_backbones

@@ -120,19 +120,16 @@ def test_a_model(dtype, monkeypatch):
     torch.nn.init.constant_(model.blocks[0].attn.temperature, 5.)  # so that its gradient is no small difference
     x = torch.randn(3, 3, 112, 144)
 
-    def run(model, x):
-        torch.manual_seed(1)
-        with torch.autocast('cpu', dtype, enabled=dtype != torch.float32):
-            maps = model(x)
-        loss = sum((y.double() * torch.linspace(-1, 1, y.numel()).view_as(y)).mean() for y in maps)
-        return [*maps, *torch.autograd.grad(loss, model.parameters())]
-
     def infer(model, x):
         with torch.no_grad(), torch.autocast('cpu', dtype, enabled=dtype != torch.float32):
             return list(model(x))
 
     def results(model, x):
-        return [*run(model, x), *infer(model.eval(), x)]
+        torch.manual_seed(1)
+        with torch.autocast('cpu', dtype, enabled=dtype != torch.float32):
+            maps = model(x)
+        loss = sum((y.double() * torch.linspace(-1, 1, y.numel()).view_as(y)).mean() for y in maps)
+        return [*maps, *torch.autograd.grad(loss, model.parameters()), *infer(model.eval(), x)]
 
     with set_fast(False):
         plain = results(copy.deepcopy(model), x)

@@ -7,18 +7,8 @@ import pytest
 import torch
 
 from helpers.models import TINY, Call, assert_equal, build, dense_state, official_state, prefixed, relative_error, save
-from helpers.recipes import FAMILIES
-from helpers.weight_files import (
-    arrays,
-    assert_same_tensors,
-    classifier,
-    mmpretrain_classifier,
-    passl_state,
-    rejects,
-    values,
-    without,
-    write_pickle,
-)
+from helpers.recipes import FAMILIES, mmpretrain_classifier
+from helpers.weight_files import assert_same_tensors, classifier, passl_state, rejects, values, without, write_pickle
 from xcit_dense import XCiT, XCiTClassifier, get_arch
 from xcit_dense.errors import CheckpointError, XCiTDenseError
 from xcit_dense.weights import classes_of_checkpoint, load_backbone, load_classifier, load_model, read_checkpoint
@@ -45,21 +35,18 @@ def test_one_classifier_in_timm_and_in_mmpretrain(tmp_path, patch_size, suffix):
         assert relative_error(mmpretrain(images, mode='tensor'), timm(images)) < 5e-6
 
 
-def paddle_tensor(value):
-    """How PaddlePaddle pickles a tensor inside nested containers."""
-    return Call(tuple, ('linear_0.w_0', value))
-
-
 @pytest.mark.parametrize('protocol', (2, 3, 4, 5))
 @pytest.mark.parametrize('wrap', (
     lambda s: {**s, 'StructuredToParameterName@@': dict.fromkeys(s, 'linear_0.w_0')},
     lambda s: {**prefixed({'stem.conv._mean': np.zeros(3), 'head.fc.weight': np.zeros((3, 2))}, 'Teacher.'),
                **prefixed(s, 'Student.')},
-    lambda s: {'epoch': 3, 'best': np.float64(0.7), 'state_dict': {n: paddle_tensor(v) for n, v in s.items()}},
+    lambda s: {'epoch': 3, 'best': np.float64(0.7), 'state_dict': {
+        n: Call(tuple, ('linear_0.w_0', v)) for n, v in s.items()}},  # as PaddlePaddle pickles tensors in containers
 ), ids=('published', 'distilled', 'training'))
 def test_passl_files(tmp_path, wrap, protocol):
     state = {name: value for name, value in official_state().items() if not name.endswith('num_batches_tracked')}
-    path = write_pickle(wrap(arrays(passl_state(state))), tmp_path / 'xcit.pdparams', protocol)
+    arrays = {name: value.numpy() for name, value in passl_state(state).items()}
+    path = write_pickle(wrap(arrays), tmp_path / 'xcit.pdparams', protocol)
     model = build(init_cfg=dict(type='Pretrained', checkpoint=str(path)))
     model.init_weights()
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items() if name in state)
