@@ -55,8 +55,7 @@ def test_operators_in_the_place_of_mmcv():
 def test_benchmark_on_paper(tmp_path):
     printed = on_null_gpu('benchmark', '--on-paper', '--patches', 16, '--images', '800x1280', '--out', tmp_path)
     assert '| launches |' in printed and printed.count('| small_12_p16 |') == 4
-    cells = json.loads((tmp_path / 'benchmark.json').read_text())['paper']
-    for cell in cells:
+    for cell in json.loads((tmp_path / 'benchmark.json').read_text())['paper']:
         ours, plain = cell['rows']
         assert (ours['name'], plain['name']) == ('ours', 'authors')
         assert ours['times_ours'] == 1 and plain['times_ours'] < (0.8 if cell['mode'] == 'inference' else 0.7)

@@ -271,5 +271,4 @@ def _write_classifier(path, patch_size, head=True, which=None):
 
 
 def _write_model(path, name, folder):
-    cfg = read_config(small_config(name, folder))
-    torch.save(dict(state_dict=build(cfg).state_dict()), path)
+    torch.save(dict(state_dict=build(read_config(small_config(name, folder))).state_dict()), path)

@@ -78,8 +78,7 @@ def test_every_part_of_the_paper_has_a_command():
 
 
 def test_published_weights():
-    text = ''.join(page.read_text() for page in PAGES)
-    names = re.findall(r'xcit://([a-z]\w+)(\.\.\.)?', text)
+    names = re.findall(r'xcit://([a-z]\w+)(\.\.\.)?', ''.join(page.read_text() for page in PAGES))
     assert names and not [name for name, more in names if name not in WEIGHTS and
                           not (more and any(known.startswith(name) for known in WEIGHTS))]
 

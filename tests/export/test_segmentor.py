@@ -100,14 +100,6 @@ def check(model, run, classes=2):
             check_labels(found, predicted(model, image, size), classes, model.decode_head.threshold)
 
 
-def in_torch(graph):
-    def run(**arrays):
-        with torch.no_grad():
-            return dict(zip(('labels', 'scores'), graph(*map(torch.as_tensor, arrays.values())), strict=True))
-
-    return run
-
-
 @pytest.mark.parametrize('head, options', [
     (FCN, dict(data_preprocessor=dict(NORM, test_cfg=dict(size_divisor=32), pad_val=1))),
     (FCN, dict(data_preprocessor=dict(NORM, size=(512, 512), bgr_to_rgb=False))), (dict(FCN, align_corners=True), {}),
@@ -123,7 +115,13 @@ def in_torch(graph):
         'low_memory', 'se_loss', 'three_outputs'])
 def test_labels_are_those_of_mmseg(head, options):
     model = let_many_classes_win(with_head(head, **options))
-    check(model, in_torch(SegmentorGraph(model, scores=True)))
+    graph = SegmentorGraph(model, scores=True)
+
+    def run(**arrays):
+        with torch.no_grad():
+            return dict(zip(('labels', 'scores'), graph(*map(torch.as_tensor, arrays.values())), strict=True))
+
+    check(model, run)
 
 
 def test_more_than_256_classes():

@@ -74,8 +74,7 @@ def _train_and_test(tools, task, kind, options, data):
     tools.run(f'train_{task}_{kind}', 'train', *_training(tools.check, task, data, work_dir), *options)
     seconds = round(time.monotonic() - start)
     tools.run(f'test_{task}_{kind}', 'test', config, work_dir, '--data-root', data, '--work-dir', work_dir / 'test')
-    log = max((work_dir / 'test').glob('*/*.json'))
-    return json.loads(log.read_text()).get(metric), seconds
+    return json.loads(max((work_dir / 'test').glob('*/*.json')).read_text()).get(metric), seconds
 
 
 @pytest.mark.minutes(4)

@@ -43,5 +43,4 @@ class Disk:
         return None
 
     def _name(self, path):
-        name = os.path.relpath(path, self.folder)
-        return re.sub(r'\.[0-9a-f]{8}\.part$', '.*.part', name)
+        return re.sub(r'\.[0-9a-f]{8}\.part$', '.*.part', os.path.relpath(path, self.folder))

@@ -169,6 +169,5 @@ def whole_run(name, data_root, tmp_path_factory):
     """Return the last checkpoint of a run without interruption."""
     if name not in _WHOLE:
         config, workers, changes = CASES[name]
-        cfg = make_config(config, data_root, tmp_path_factory.mktemp('whole'), workers, **changes)
-        _WHOLE[name] = train(cfg)
+        _WHOLE[name] = train(make_config(config, data_root, tmp_path_factory.mktemp('whole'), workers, **changes))
     return _WHOLE[name]

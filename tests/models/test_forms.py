@@ -170,8 +170,7 @@ def test_the_gradient_of_the_matrices_is_that_of_autograd(samples, bias):
     weights = mix.prepare(heads, *parameters)
     matrix, offset, kept = mix.mix(mean, gram, N, weights, torch.float64)
     grads = torch.randn_like(matrix), torch.randn_like(offset)
-    leaves = [mean, gram, *(p for p in parameters if p is not None)]
-    wanted = torch.autograd.grad((matrix, offset), leaves, grads)
+    wanted = torch.autograd.grad((matrix, offset), [mean, gram, *(p for p in parameters if p is not None)], grads)
     with torch.no_grad():
         grad_mean, symmetric, found = mix.mix_backward(*grads, kept, mean, N, weights, parameters[3:], torch.float64)
     found = [grad_mean, symmetric, *(g for g, p in zip(found, parameters, strict=True) if p is not None)]

@@ -22,8 +22,7 @@ OPS = kernels.KERNELS
 def interpreted(monkeypatch):
     """Run every kernel on tensors of a CPU, in place of the forms for it."""
     torch.manual_seed(0)
-    modules = kernels, triton.language, triton.language.standard  # tl.sum is a kernel itself
-    for module in modules:
+    for module in (kernels, triton.language, triton.language.standard):  # tl.sum is a kernel itself
         for name, value in list(vars(module).items()):
             if isinstance(value, triton.JITFunction):
                 monkeypatch.setattr(module, name, InterpretedFunction(value.fn))

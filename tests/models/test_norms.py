@@ -151,8 +151,7 @@ def test_statistics_over_processes_are_those_of_the_whole_batch(two_processes, t
     batches = [([torch.randn(count, grid[0] * grid[1], 8).double() + 3 * rank for rank, count in enumerate(samples)],
                 grid) for samples, grid in (((2, 2), (5, 3)), ((1, 3), (5, 3)), ((1, 3), (1, 1)), ((1, 1), (1, 1)))]
     torch.save((branch, batches), tmp_path / 'branch.pt')
-    ranks = two_processes.in_group(lpi_steps, tmp_path)
-    for (parts, grid), *both in zip(batches, *ranks, strict=True):
+    for (parts, grid), *both in zip(batches, *two_processes.in_group(lpi_steps, tmp_path), strict=True):
         tokens, grads, buffers = lpi_step(copy.deepcopy(branch), torch.cat(parts), grid)
         assert_same({name: torch.cat([of[0][name] for of in both]) for name in tokens}, tokens)
         assert_same({name: sum(of[1][name] for of in both) for name in grads}, grads)

@@ -27,8 +27,7 @@ def outputs_and_gradients(model, x):
     x = x.clone().requires_grad_()
     outs = model(x)
     sum((out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum() for out in outs).backward()
-    grads = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-    return outs, x.grad, grads
+    return outs, x.grad, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
 def assert_same_steps(model, other, x, tolerance=EXACT):
@@ -100,8 +99,7 @@ def test_layers_without_a_bias(name):
     for training in (True, False):
         model, other = (touched(touch, training, out_strides=None).double() for _ in range(2))
         assert_same_steps(model, other, x, 1e-10)
-    wanted = other(x)
-    assert_close(model.fuse()(x), wanted, 1e-10)
+    assert_close(model.fuse()(x), other(x), 1e-10)
 
 
 @pytest.mark.parametrize('kind', (XCA, LPI, FFN, DropPath, nn.Linear, nn.LayerNorm, nn.Conv2d, nn.GELU, nn.BatchNorm2d,

@@ -99,8 +99,7 @@ NECK = {'neck.conv.weight': torch.ones(3), 'roi_head.bias': torch.ones(2)}
     ('timm', 8, '.pth'), ('mmpretrain', 16, '.pth'), ('timm', 16, '.safetensors'), ('mmpretrain', 8, '.safetensors')))
 def test_official_files_come_back_bit_for_bit(tmp_path, over, patch_size, suffix):
     state = official_state(patch_size)
-    source = save(tmp_path / 'in1k.pth', {'model': state})
-    convert(source, tmp_path / f'over{suffix}', over)
+    convert(save(tmp_path / 'in1k.pth', {'model': state}), tmp_path / f'over{suffix}', over)
     convert(tmp_path / f'over{suffix}', tmp_path / 'back.pth', 'official')
     back = read_checkpoint(tmp_path / 'back.pth')
     assert list(back) == ['model']
