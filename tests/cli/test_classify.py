@@ -22,7 +22,6 @@ def images(tmp_path):
 
 
 def classify(*args, cwd, code=0):
-    """Run the tool; return what it printed and what it wrote."""
     done = run_tool('classify.py', *args, '--size', 32, cwd=cwd, check=False)
     assert done.returncode == code, done.stdout
     return done.stdout, json.loads((cwd / 'classified.json').read_text())

@@ -71,7 +71,6 @@ def read_command(words):
 
 
 def module_of(tool):
-    """The module that has the options of a tool."""
     of_repository = dict(benchmark='benchmarks.tool', measure='benchmarks.measure')
     return import_module(of_repository.get(tool, f'xcit_dense.cli.{tool}'))
 

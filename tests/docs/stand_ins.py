@@ -163,7 +163,6 @@ class Place:
         return path
 
     def _run_of(self, task):
-        """Return the work dir of a trained model."""
         if task == 'classification':
             folder = self.folder / 'trained_classifier'
             if not folder.exists():
@@ -254,7 +253,6 @@ def make_run(source, path):
 
 
 def make_images(data, path):
-    """Copy two images of the generated data to a folder, or one to a file."""
     images = sorted((data / 'val2017').iterdir())[:1 if path.suffix else 2]
     (path.parent if path.suffix else path).mkdir(parents=True, exist_ok=True)
     for file in images:

@@ -21,7 +21,6 @@ OF_OTHERS = {*re.findall(r'--[a-z][\w-]*', get_args_parser().format_help()), '--
 
 
 def tool_of(code):
-    """Return the tool that a piece of code begins with, or None."""
     words = code.split()
     if code.startswith(('python -m xcit_dense ', 'xcit-dense ')):
         words = words[3 if words[0] == 'python' else 1:]

@@ -115,8 +115,6 @@ def test_rois_on_the_level_for_their_size(model):
 
 
 class Ops(torch.nn.Module):
-    """All operators of the package."""
-
     def forward(self, image, rois, places, scores):
         padded = ops.pad_to(image, 32, 3.)
         maps = [padded, F.avg_pool2d(image, 3)]

@@ -84,7 +84,6 @@ class FourMaps(nn.Module):
 
 
 def with_head(head, **options):
-    """A segmentor with a head; ``options`` are more of its config."""
     init_default_scope('mmseg')
     cfg = dict(type='EncoderDecoder', backbone=dict(type='FourMaps'), decode_head=head, data_preprocessor=NORM,
                test_cfg=dict(mode='whole'))

@@ -29,7 +29,6 @@ class Check:
         return self.device == 'cuda'
 
     def choose(self, full, tiny):
-        """Return ``tiny`` for tiny runs, otherwise ``full``."""
         return tiny if self.tiny else full
 
     def record(self, text: str, rows=(), **facts):

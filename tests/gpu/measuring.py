@@ -65,7 +65,6 @@ def compare(check, archs, rivals, sizes, compiled: bool = False):
 
 
 def figures(row) -> dict:
-    """Return a row of a benchmark for the page."""
     return {name.replace('_', ' '): f'{value:.3g}' if isinstance(value, float) else str(value)
             for name, value in row.items()}
 

@@ -92,5 +92,4 @@ def errors_of(found: dict, wanted: dict) -> dict[str, float]:
 
 
 def labelled(label: str, errors: dict) -> dict[str, float]:
-    """Return errors with the label of a case before their names."""
     return {f'{label}: {name}': error for name, error in errors.items()}

@@ -31,7 +31,6 @@ SOURCES = dict(python=random.random, python_gauss=lambda: random.gauss(0, 1), nu
 
 
 def draw():
-    """One number of every source."""
     return {name: float(source()) for name, source in SOURCES.items()}
 
 
@@ -106,7 +105,6 @@ def short_config(demo_data, work_dir, iterations=2, **checkpoint):
 
 
 def train(cfg, *hooks, resume=False):
-    """Train and return the content of the newest checkpoint."""
     forget_run()  # two runs of one second have one log and its curves, and a log has a warning once
     cfg = copy.deepcopy(cfg)
     cfg.resume = resume

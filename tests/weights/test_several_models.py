@@ -85,7 +85,7 @@ def test_each_model_comes_out_tensor_for_tensor(name, tmp_path):
 
 
 @pytest.mark.parametrize('cfg', ({'cfg': 'custom_hooks = [1, None]'}, {}))
-def test_which_container_has_the_average_is_not_guessed(cfg, tmp_path):
+def test_which_container_has_the_average_is_not_guessed(cfg):
     """mmengine wrote the file, and its config does not tell."""
     content = FILES["mmengine's average"][0](*(official_state() for _ in range(3)))
     content['meta'] = {'mmengine_version': '0.10.7', **cfg}
