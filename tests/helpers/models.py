@@ -31,16 +31,8 @@ def dense_state(patch_size=16):
 
 def official_state(patch_size=16, num_classes=10):
     """Return the content of the authors' ImageNet file of this size: no pyramid, but a classifier."""
-    state = {n: v for n, v in dense_state(patch_size).items() if not n.startswith('fpn')}
-    shapes = {'cls_token': (1, 1, 32)}
-    for block in ('cls_attn_blocks.0.', 'cls_attn_blocks.1.'):
-        shapes |= {f'{block}gamma1': (32, ), f'{block}gamma2': (32, )}
-        for layer, shape in (('attn.qkv', (96, 32)), ('attn.proj', (32, 32)), ('mlp.fc1', (128, 32)),
-                             ('mlp.fc2', (32, 128)), ('norm1', (32, )), ('norm2', (32, ))):
-            shapes |= {f'{block}{layer}.weight': shape, f'{block}{layer}.bias': shape[:1]}
-    shapes |= {'norm.weight': (32, ), 'norm.bias': (32, ), 'head.weight': (num_classes, 32),
-               'head.bias': (num_classes, )}
-    return {**state, **{name: torch.randn(shape) for name, shape in shapes.items()}}
+    model = XCiTClassifier(dict(TINY, patch_size=patch_size), num_classes=num_classes, norm_cfg=dict(type='BN'))
+    return dict(randomise(model).state_dict())
 
 
 def prefixed(state, prefix):
