@@ -107,8 +107,6 @@ class Place:
                 continue
             if name.startswith('work_dirs/'):
                 make_run(self._run_of('detection'), path)
-            elif name.endswith('.onnx'):
-                shutil.copy(self.fixture('exported'), path)
             elif name.endswith('.jpg'):
                 make_images(self.fixture('demo_data'), path)
             elif name == 'DIR' and '.npy' in code:  # images of five channels, of which one is 0 and one 2,000
