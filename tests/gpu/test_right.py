@@ -83,14 +83,15 @@ def test_half_types(check):
         for label, dtype in HALF_TYPES.items():
             found, plain = (_mean_errors(model, batches, wanted, dtype, check.device) for model in models)
             pairs |= labelled(f'patch {patch_size}, LayerScale {eta or "random"}, {label}',
-                              {part: (error, plain[part]) for part, error in found.items()})
+                              {part: (found[part], plain[part]) for part in found})
     check.judge(*beside(pairs))
 
 
-def _mean_errors(model, batches, wanted, dtype, device):
+def _mean_errors(model, batches, wanted, dtype, device, is_fast=True):
     """Return the root mean squares of errors over batches, by part."""
-    found = [errors_of(step(model, images.to(device), dtype), right)
-             for images, right in zip(batches, wanted, strict=True)]
+    with set_fast(is_fast):
+        found = [errors_of(step(model, images.to(device), dtype), right)
+                 for images, right in zip(batches, wanted, strict=True)]
     return {part: (sum(errors[part]**2 for errors in found) / len(found))**0.5 for part in found[0]}
 
 
@@ -105,12 +106,8 @@ def test_stochastic_depth(check):
         wanted = [step(copy.deepcopy(model).double(), images.double()) for images in batches]
         model.to(check.device)
         for label, dtype in HALF_TYPES.items():
-            errors = []
-            for is_fast in (True, False):
-                with set_fast(is_fast):
-                    errors.append(_mean_errors(model, batches, wanted, dtype, check.device))
-            pairs |= labelled(f'patch {patch_size}, {label}', {
-                part: (error, errors[1][part]) for part, error in errors[0].items()})
+            found, plain = (_mean_errors(model, batches, wanted, dtype, check.device, fast) for fast in (True, False))
+            pairs |= labelled(f'patch {patch_size}, {label}', {part: (found[part], plain[part]) for part in found})
     check.judge(*beside(pairs))
 
 
