@@ -174,8 +174,7 @@ def assert_same(got, model, batch):
         assert (np.diff(dets[:, 4]) <= 0).all()
         assert (dets[num:, 4] == 0).all() and (labels[num:] == -1).all() and (dets[:num, 4] > threshold).all()
         pairs, left = _matched(dets[:num], labels[:num], objects)
-        at_limit = len(objects.scores) == cfg.max_per_img
-        least = max(objects.scores[-1].item(), threshold) if at_limit else threshold
+        least = max(objects.scores[-1].item(), threshold) if len(objects.scores) == cfg.max_per_img else threshold
         assert all(abs(score - least) < 1e-4 for score in left), (left, num, len(objects.scores))
         if 'masks' in got and pairs:
             _assert_masks(got['masks'][place], dets, objects, pairs, batch.shape[1:3])

@@ -263,8 +263,7 @@ def test_an_object_just_at_the_threshold_makes_no_file_wrong(change, cfg, wanted
     monkeypatch.setattr(finishing, 'predictions', predictions)
     head = SimpleNamespace(test_cfg=ConfigDict(max_per_img=100) | cfg)
     for part in ('roi_head', 'bbox_head'):
-        predictor = SimpleNamespace(model=SimpleNamespace(**{part: head}))
-        share, words = compare_file(file, predictor, 'detection')
+        share, words = compare_file(file, SimpleNamespace(model=SimpleNamespace(**{part: head})), 'detection')
         assert words == '{} of {} objects found by only one of them'.format(*wanted)
         assert share == wanted[0] / wanted[1]
 

@@ -135,9 +135,8 @@ def _steps(model, arch, image):
     grid = [-(-side // get_arch(arch).patch_size) for side in image]
     x = torch.randn(BATCH, grid[0] * grid[1], get_arch(arch).embed_dims, device=get_device(), requires_grad=True)
     gradient, block = torch.randn_like(x), model.blocks[0]
-    images = torch.randn(BATCH, 3, *image, device=get_device())
     branches = {name: partial(_run_branch, name, form, block, x, gradient, grid) for name, (form, _) in FORMS.items()}
-    return {**branches, STEP: make_step(model, images, 'training', DTYPE)}
+    return {**branches, STEP: make_step(model, torch.randn(BATCH, 3, *image, device=get_device()), 'training', DTYPE)}
 
 
 def least_seconds(arch, image, rates) -> dict:

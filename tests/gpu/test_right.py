@@ -34,8 +34,7 @@ def test_golden(check):
         tensors = {name: value.to(check.device) for name, value in load_file(file).items()}
         for kind, is_fast in (('fast', True), ('plain', False)):
             with set_fast(is_fast):
-                found = _golden_errors(file.stem, tensors, check.device)
-            errors |= labelled(f'{file.stem}, {kind}', found)
+                errors |= labelled(f'{file.stem}, {kind}', _golden_errors(file.stem, tensors, check.device))
     check.judge(*within(errors, 5e-6))  # as the tests have it on a CPU
 
 

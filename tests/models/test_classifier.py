@@ -43,11 +43,10 @@ def test_rates_by_layer_of_mmpretrain():
 @pytest.mark.parametrize('scope, name', (('mmdet', 'LearningRate'), ('mmseg', 'LearningRate'), ('mmseg', 'Layer')))
 def test_rates_by_layer_of_the_dense_frameworks(scope, name):
     import_module(f'xcit_dense.for_{scope}')
-    kind = f'{name}DecayOptimizerConstructor'
 
     def groups_of(**rules):
         constructor = OPTIM_WRAPPER_CONSTRUCTORS.build(dict(
-            type=f'{scope}.{kind}', paramwise_cfg=dict(decay_rate=0.5, **rules),
+            type=f'{scope}.{name}DecayOptimizerConstructor', paramwise_cfg=dict(decay_rate=0.5, **rules),
             optim_wrapper_cfg=dict(optimizer=dict(type='AdamW', lr=1., weight_decay=0.1))))
         return {group['param_names'][0]: group for group in constructor(model).optimizer.param_groups}
 
@@ -56,9 +55,9 @@ def test_rates_by_layer_of_the_dense_frameworks(scope, name):
     model.backbone, model.head = backbone, nn.Linear(2, 2)
     groups = groups_of(num_layers=2)
     assert groups.keys() == {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    for name, rate, decay in (('backbone.blocks.0.mlp.fc1.weight', 1 / 4, 0.1), ('backbone.blocks.1.gamma1', 1 / 2, 0.),
-                              ('head.weight', 1, 0.1), ('head.bias', 1, 0.)):
-        assert groups[name]['lr'] == rate and groups[name]['weight_decay'] == decay
+    for key, rate, decay in (('backbone.blocks.0.mlp.fc1.weight', 1 / 4, 0.1), ('backbone.blocks.1.gamma1', 1 / 2, 0.),
+                             ('head.weight', 1, 0.1), ('head.bias', 1, 0.)):
+        assert groups[key]['lr'] == rate and groups[key]['weight_decay'] == decay
     for wrong in (dict(num_layers=7), dict(decay_type='stage_wise')):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             groups_of(**wrong)

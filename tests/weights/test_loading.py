@@ -23,8 +23,7 @@ def test_a_file_of_another_arch_is_said_with_what_takes_it(tmp_path):
     """And not as a list of the tensors, which only a file of the same arch is."""
     model = XCiT('nano_12_p16')
     other = save(tmp_path / 'other.pth', XCiT('tiny_12_p16').state_dict())
-    words = 'XCiT tiny_12_p16', 'the arch of the model is nano_12_p16', 'model.backbone.arch=tiny_12_p16'
-    with rejects(*words):
+    with rejects('XCiT tiny_12_p16', 'the arch of the model is nano_12_p16', 'model.backbone.arch=tiny_12_p16'):
         load_backbone(model, other)
     state = model.state_dict()
     del state['blocks.0.norm1.weight']
