@@ -178,23 +178,17 @@ WRONG_OPTIONS = (
     (dict(norm_cfg=dict(type='GN', num_groups=3)), "'num_groups': 3", '4 channels'),
     (dict(norm_cfg=dict(type='BN', momentumm=1)), 'momentumm'), (dict(with_cp='False'), 'with_cp', "'False'"),
     (dict(norm_eval=1), 'norm_eval', '1'), (dict(channels_last=0), 'channels_last'))
+WRONG_IMAGES = (
+    (torch.zeros(1, 3, 0, 40), '1 x 1', '0 x 40'), (torch.zeros(1, 4, 40, 40), 'in_channels=3', '(1, 4, 40, 40)'),
+    (torch.zeros(1, 3, 40, 40, dtype=torch.uint8), 'uint8'), (torch.zeros(3, 40, 40), '(B, 3, H, W)', '(3, 40, 40)'),
+    (torch.zeros(1, 3, 2, 40, 40), '(B, 3, H, W)', '(1, 3, 2, 40, 40)'))
 
 
 @pytest.mark.parametrize('make, value, words', [
     *((XCiT, arch, words) for arch, *words in WRONG_ARCHS),
-    *((lambda options: build(**options), options, words) for options, *words in WRONG_OPTIONS)])
-def test_wrong_archs_and_options(make, value, words):
+    *((lambda options: build(**options), options, words) for options, *words in WRONG_OPTIONS),
+    *((lambda image: build()(image), image, words) for image, *words in WRONG_IMAGES)])
+def test_wrong_archs_options_and_images(make, value, words):
     with pytest.raises(ValueError) as caught:
         make(value)
-    assert all(word in str(caught.value) for word in words), caught.value
-
-
-@pytest.mark.parametrize('image, words', (
-    (torch.zeros(1, 3, 0, 40), ('1 x 1', '0 x 40')), (torch.zeros(1, 4, 40, 40), ('in_channels=3', '(1, 4, 40, 40)')),
-    (torch.zeros(1, 3, 40, 40, dtype=torch.uint8), ('uint8', )),
-    (torch.zeros(3, 40, 40), ('(B, 3, H, W)', '(3, 40, 40)')),
-    (torch.zeros(1, 3, 2, 40, 40), ('(B, 3, H, W)', '(1, 3, 2, 40, 40)'))))
-def test_wrong_images(image, words):
-    with pytest.raises(ValueError) as caught:
-        build(16)(image)
     assert all(word in str(caught.value) for word in words), caught.value
