@@ -15,10 +15,7 @@ NOT_RUN = 'not run'
 
 
 class Results:
-    """What the checks found, by stage and name, with that of earlier runs in a folder ``out``.
-
-    ``args`` is the command line, for the page; ``minutes`` is the time for all checks.
-    """
+    """What the checks found, by stage and name, with that of earlier runs in a folder; ``minutes`` are for all."""
 
     def __init__(self, out: Path, device: str, tiny: bool, args, minutes: float):
         if not minutes > 0:

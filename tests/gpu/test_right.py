@@ -167,8 +167,6 @@ def test_compiled(check):
 
     In bfloat16 both are compared with float32. There eager is the plain form: FFN and LPI, which a compiler gets in
     their plain lines, round as often as it does, and more often than the fast form.
-
-    On a CPU the graphs run without being compiled to kernels.
     """
     sizes, errors, limits, pairs = recipe_sizes(check, check.choose(20, 4)), {}, {}, {}
     for patch_size, dtype in check.choose(((16, torch.bfloat16), (8, torch.bfloat16), (16, None)), ((8, None), )):

@@ -7,9 +7,8 @@ from pathlib import Path
 class Disk:
     """Records calls within a folder as ``(call, names..., size)``; a call whose key is in ``failing`` raises that.
 
-    ``*`` stands for the random part of a temporary name, ``.`` for the folder itself. A flush has the size of the file
-    too, as what is written later may be lost. Deletions of missing files are not recorded. A call that repeats the
-    previous one is not recorded and does not fail.
+    ``*`` stands for the random part of a temporary name, ``.`` for the folder itself. The size is that of a flushed
+    file. Deletions of missing files and repetitions of the previous call are not recorded.
     """
 
     def __init__(self, folder, monkeypatch):

@@ -41,9 +41,8 @@ def test_gram_form_is_the_token_form(common, dead, heads, bias):
 def test_gram_form_under_autocast_is_as_exact_as_the_token_form(in_block, dtype, common, monkeypatch):
     """Errors against float64 as root mean squares over eight draws.
 
-    Output and gradient of the input: never above the token form's. Gradients of parameters: without a common
-    component both are the rounding of the same gradient, and which one is ahead changes from draw to draw; in four
-    groups of eight draws no mean was above 1.12 times the token form's.
+    Gradients of parameters without a common component are the rounding of the same gradient, and which form is ahead
+    changes from draw to draw; in four groups of eight draws no mean was above 1.12 times the token form's.
     """
     choose_form(monkeypatch, True)
 
