@@ -16,7 +16,6 @@ from xcit_dense.cli.test import _check_minima, minimum
 from xcit_dense.weights import newest_checkpoint
 
 ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and kind is not errors.Stopped]
-NAN = float('nan')
 
 
 @pytest.mark.parametrize('name', tool_names())
@@ -67,8 +66,8 @@ def test_a_training_that_is_told_to_stop(number, code, demo_data, tmp_path, monk
 
 
 @pytest.mark.parametrize('metrics, asked, missed', (
-    (dict(mIoU=44.), 'mIoU=44', None), (dict(mIoU=44.), 'mIoU=44.0001', 'mIoU'), (dict(mIoU=NAN), 'mIoU=-inf', 'mIoU'),
-    (dict(mIoU=-1.), 'mIoU=-1', None), (dict(mIoU=44., aAcc=80.), 'mIoU=44 aAcc=80', None),
+    (dict(mIoU=44.), 'mIoU=44', None), (dict(mIoU=44.), 'mIoU=44.0001', 'mIoU'), (dict(mIoU=-1.), 'mIoU=-1', None),
+    (dict(mIoU=float('nan')), 'mIoU=-inf', 'mIoU'), (dict(mIoU=44., aAcc=80.), 'mIoU=44 aAcc=80', None),
     (dict(mIoU=44., aAcc=80.), 'mIoU=45 aAcc=80', 'mIoU'), (dict(mIoU=44., aAcc=80.), 'mIoU=44 aAcc=81', 'aAcc'),
     (dict(mIoU=44., aAcc=80.), 'mAcc=0', 'mAcc'), ({}, 'mAcc=0', 'mAcc'), ({}, '', None)))
 def test_minima(metrics, asked, missed):
