@@ -165,5 +165,4 @@ def test_focal_loss_and_its_gradient(gamma, alpha, weight):
     wanted = torch.where(hit, -alpha * (1 - p)**gamma * p.log(), -(1 - alpha) * p**gamma * (1 - p).log())
     factors = 1 if weight is None else torch.cat([weight, torch.ones(1)])[target, None]
     torch.testing.assert_close(loss, factors * wanted, rtol=1e-9, atol=0)
-    assert torch.autograd.gradcheck(
-        lambda x: sigmoid_focal_loss(x, target, gamma, alpha, weight, 'mean'), (logits, ))
+    assert torch.autograd.gradcheck(lambda x: sigmoid_focal_loss(x, target, gamma, alpha, weight, 'mean'), (logits, ))

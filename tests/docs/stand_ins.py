@@ -90,7 +90,8 @@ class Place:
                 changed[value] = str(path)
         if config:
             changed[given['config']] = str(config)
-            self._weights_of(config)
+            for name in re.findall(rf'{PREFIX}\w+', read_config(self.folder / config).pretty_text):
+                self._fill_cache(name)
         words = [changed.get(word, word) for word in words]
         for large, small in SMALLER.items():
             words = [word.replace(large, small) for word in words]
@@ -208,10 +209,6 @@ class Place:
                 content['categories'] = [dict(id=number, name=name)
                                          for number, name in enumerate(CocoDataset.METAINFO['classes'], 1)]
                 file.write_text(json.dumps(content))
-
-    def _weights_of(self, config):
-        for name in re.findall(rf'{PREFIX}\w+', read_config(self.folder / config).pretty_text):
-            self._fill_cache(name)
 
     def _fill_cache(self, name):
         """Write random weights of a published file's layout, of arch nano, to where it would be kept."""

@@ -273,8 +273,7 @@ def test_where_neither_finds_an_object_little_is_proved(tmp_path, monkeypatch):
     none = InstanceData(bboxes=torch.zeros(0, 4), scores=torch.zeros(0), labels=torch.zeros(0, dtype=torch.int64))
     monkeypatch.setattr(finishing, 'predictions', lambda model, batch: [
         SimpleNamespace(pred_instances=none) for _ in batch])
-    predictor = SimpleNamespace(model=SimpleNamespace(bbox_head=SimpleNamespace(test_cfg=ConfigDict(
-        max_per_img=9))))
+    predictor = SimpleNamespace(model=SimpleNamespace(bbox_head=SimpleNamespace(test_cfg=ConfigDict(max_per_img=9))))
     share, words = compare_file(file, predictor, 'detection')
     assert share == 0 and words.startswith('neither finds an object')
 

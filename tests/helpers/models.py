@@ -77,8 +77,7 @@ def build_golden_classifier(patch_size, tokens_norm, golden):
 
 def loss_of(levels):
     """Return the loss of the golden files."""
-    return sum((x * torch.linspace(-1, 1, x.numel(), dtype=x.dtype, device=x.device).view_as(x)).mean()
-               for x in levels)
+    return sum((x * torch.linspace(-1, 1, x.numel(), dtype=x.dtype, device=x.device).view_as(x)).mean() for x in levels)
 
 
 def assert_equal(got, wanted, where=''):
