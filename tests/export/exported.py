@@ -5,8 +5,6 @@ from torch.export import Dim
 
 #: Shapes of the inputs of graphs that take images (B, H, W, 3), and of those that also take a size.
 IMAGES = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC, 2: Dim.DYNAMIC}
-#: Size of the image that graphs are traced with.
-TRACED = (2, 83, 120)
 
 
 def export(graph, path, inputs, shapes, names, translations=None):

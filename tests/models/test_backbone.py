@@ -177,7 +177,13 @@ WRONG_OPTIONS = (
     (dict(norm_cfg=dict(type='BatchNrom')), 'BatchNrom', 'BN'), (dict(norm_cfg=dict(type='LN')), '(B, C, H, W)'),
     (dict(norm_cfg=dict(type='GN', num_groups=3)), "'num_groups': 3", '4 channels'),
     (dict(norm_cfg=dict(type='BN', momentumm=1)), 'momentumm'), (dict(with_cp='False'), 'with_cp', "'False'"),
-    (dict(norm_eval=1), 'norm_eval', '1'), (dict(channels_last=0), 'channels_last'))
+    (dict(norm_eval=1), 'norm_eval', '1'), (dict(channels_last=0), 'channels_last'),
+    (dict(out_indices=(0, 1), out_strides=None, frozen_stages=3), 'frozen_stages', ' 2', '3'),  # two blocks are built
+    *((dict(init_cfg=init_cfg), 'init_cfg must be') for init_cfg in (
+        dict(type='Pretrained'), dict(type='Pretrained', checkpoint=None),
+        dict(type='Pretrained', checkpoint='a.pth', map_location='cuda'),
+        [dict(type='TruncNormal', layer='Linear'), dict(type='Pretrained', checkpoint='a.pth')],
+        [dict(type='Pretrained', checkpoint='a.pth'), dict(type='TruncNormal', layer='Linear')])))
 WRONG_IMAGES = (
     (torch.zeros(1, 3, 0, 40), '1 x 1', '0 x 40'), (torch.zeros(1, 4, 40, 40), 'in_channels=3', '(1, 4, 40, 40)'),
     (torch.zeros(1, 3, 40, 40, dtype=torch.uint8), 'uint8'), (torch.zeros(3, 40, 40), '(B, 3, H, W)', '(3, 40, 40)'),

@@ -118,16 +118,6 @@ def test_prefix_chooses_among_several_models(tmp_path):
         load_backbone(model, path)
 
 
-@pytest.mark.parametrize('init_cfg', (
-    dict(type='Pretrained'), dict(type='Pretrained', checkpoint=None),
-    dict(type='Pretrained', checkpoint='a.pth', map_location='cuda'),
-    [dict(type='TruncNormal', layer='Linear'), dict(type='Pretrained', checkpoint='a.pth')],
-    [dict(type='Pretrained', checkpoint='a.pth'), dict(type='TruncNormal', layer='Linear')]))
-def test_init_cfg_that_cannot_be_followed_fails_at_construction(init_cfg):
-    with pytest.raises(ValueError, match='init_cfg must be'):
-        build(init_cfg=init_cfg)
-
-
 def test_other_initialisers_stay_mmengines():
     model = build(init_cfg=[dict(type='Constant', layer='Linear', val=0.5)])
     model.init_weights()
