@@ -35,10 +35,9 @@ CLASSIFIER = (
 
 def state(run):
     """The files of a work dir, and which of them are loaded and resumed."""
-    files = files_in(run)
-    for name in (RECORD, '.running'):  # what was written last, and by which process
-        files.pop(name, None)
-    return (files, (OwnFiles(run, 'train').names(), newest_checkpoint(run), newest_checkpoint(run, to_resume=True)))
+    files = {name: content for name, content in files_in(run).items()
+             if name not in (RECORD, '.running')}  # what was written last, and by which process
+    return files, (OwnFiles(run, 'train').names(), newest_checkpoint(run), newest_checkpoint(run, to_resume=True))
 
 
 @pytest.mark.parametrize('config, rows', (

@@ -18,10 +18,9 @@ from xcit_dense.export.detector import DetectorGraph
 #: The heads of the configs, made smaller.
 KINDS = ('maskrcnn', 'fasterrcnn', 'cascade', 'retinanet', 'atss')
 CONFIGS = dict(
-    small='maskrcnn_xcit_n12_p16_small',
-    maskrcnn='maskrcnn_xcit_n12_p16_small', fasterrcnn='fasterrcnn_xcit_n12_p16_small',
-    cascade='cascade_maskrcnn_xcit_s12_p16_coco', retinanet='retinanet_xcit_s12_p16_coco',
-    atss='atss_xcit_s12_p16_coco')
+    small='maskrcnn_xcit_n12_p16_small', maskrcnn='maskrcnn_xcit_n12_p16_small',
+    fasterrcnn='fasterrcnn_xcit_n12_p16_small', cascade='cascade_maskrcnn_xcit_s12_p16_coco',
+    retinanet='retinanet_xcit_s12_p16_coco', atss='atss_xcit_s12_p16_coco')
 
 
 def config_of(kind, **changes):

@@ -127,8 +127,7 @@ def test_queries_and_keys_that_ignore_where_tokens_vary_most(times, ignoring):
 @pytest.mark.parametrize('cutting', CUTTINGS)
 @pytest.mark.parametrize('keep', (None, [0, 1.25], [0, 0]))
 @pytest.mark.parametrize('kind, training, options', (
-    *((kind, True, options) for kind in (XCA, FFN, LPI) for options in ({}, dict(affine=False))),
-    (LPI, False, {}),
+    *((kind, True, options) for kind in (XCA, FFN, LPI) for options in ({}, dict(affine=False))), (LPI, False, {}),
     (LPI, True, dict(affine=False, norm=lambda channels: nn.BatchNorm2d(channels, affine=False)))))
 def test_branches_are_the_plain_lines_to_every_gradient(kind, training, options, keep, cutting, monkeypatch):
     """In any layout of memory. A dropped sample stays as it is; without any other, gradients are 0, not None."""
