@@ -20,11 +20,6 @@ NAMES = [f'00000000000{i}.jpg' for i in (1, 2, 3)]
 
 
 @pytest.fixture
-def images(demo_data):
-    return demo_data / 'val2017'
-
-
-@pytest.fixture
 def predict(trained, tmp_path):
     """A function that predicts a source with the detector into ``out``; it returns what run_tool does."""
 
@@ -36,9 +31,9 @@ def predict(trained, tmp_path):
 
 
 @pytest.fixture
-def frames(images):
+def frames(demo_data):
     """Five frames of the demo's pictures, which move."""
-    picture = cv2.imread(str(images / NAMES[0]))[..., ::-1]
+    picture = cv2.imread(str(demo_data / 'val2017' / NAMES[0]))[..., ::-1]
     return [np.ascontiguousarray(np.roll(picture, 4 * i, 1)) for i in range(5)]
 
 
@@ -49,23 +44,23 @@ def read(folder, name='results'):
 @pytest.mark.parametrize('names, words', (
     (NAMES, 'instances_val2017.json'), (('7.jpg', '8.jpg'), 'the numbers in the file names'),
     (('a.jpg', 'b.jpg'), 'counted from 1')))
-def test_the_results_say_what_ids_are(names, words, predict, images, demo_data, tmp_path):
+def test_the_results_say_what_ids_are(names, words, predict, demo_data, tmp_path):
     """Images of formats that are not read are counted."""
     (tmp_path / 'images').mkdir()
     for name in names:
-        shutil.copy(images / NAMES[0], tmp_path / 'images' / name)
+        shutil.copy(demo_data / 'val2017' / NAMES[0], tmp_path / 'images' / name)
     for name in ('a.HEIC', 'b.heic', 'c.avif', 'notes.doc'):
         (tmp_path / 'images' / name).touch()
-    said = predict(images if names is NAMES else 'images', '--cfg-options',
+    said = predict(demo_data / 'val2017' if names is NAMES else 'images', '--cfg-options',
                    f'test_dataloader.dataset.data_root={demo_data}/').stdout
     assert words in read(tmp_path, 'classes')['image_ids']
     assert ('skipped 3 images of formats that are not read (2 .heic, 1 .avif): convert' in said) == (names is not NAMES)
 
 
-def test_a_list_of_files(predict, images, tmp_path):
+def test_a_list_of_files(predict, demo_data, tmp_path):
     """From the folder of the list, from the working one, absolute, twice; with blanks, a comment, marks of Windows."""
-    shutil.copytree(images, tmp_path / 'lists/deep')
-    shutil.copy(images / NAMES[0], tmp_path / 'here.jpg')
+    shutil.copytree(demo_data / 'val2017', tmp_path / 'lists/deep')
+    shutil.copy(demo_data / 'val2017' / NAMES[0], tmp_path / 'here.jpg')
     (tmp_path / 'lists/list.txt').write_text(f'\ufeffdeep/{NAMES[0]}\r\n\n# a comment\n here.jpg \n'
                                              f'{tmp_path}/lists/deep/{NAMES[1]}\ndeep\\{NAMES[0]}\n')
     assert '3 pictures' in predict('lists/list.txt').stdout
@@ -73,14 +68,14 @@ def test_a_list_of_files(predict, images, tmp_path):
         f'lists/deep/{NAMES[0]}', 'here.jpg', f'lists/deep/{NAMES[1]}'}
 
 
-def test_videos_in_a_folder_are_told_of(predict, images, tmp_path):
+def test_videos_in_a_folder_are_told_of(predict, demo_data, tmp_path):
     (tmp_path / 'in/deep').mkdir(parents=True)
     (tmp_path / 'in/deep/a.mp4').touch()
     for code, words in ((1, 'no image'), (0, '1 picture and')):
         done = predict('in', check=False)
         assert done.returncode == code and words in done.stdout and '1 video' in done.stdout
         assert 'deep/a.mp4' in done.stdout
-        shutil.copy(images / NAMES[0], tmp_path / 'in')
+        shutil.copy(demo_data / 'val2017' / NAMES[0], tmp_path / 'in')
 
 
 @pytest.mark.parametrize('source, options, content, words', (

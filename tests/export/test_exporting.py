@@ -85,7 +85,6 @@ def test_the_backbone_alone_gives_levels():
 
 @pytest.mark.slow
 def test_a_backbone_becomes_a_file(tmp_path):
-    """Nothing of the log and the warnings of the process changes meanwhile."""
     cfg, said = config_of('small', **{'model.backbone.out_strides': (16, 32)}), []
     cfg.dump(tmp_path / 'config.py')
     meta = dict(dataset_meta=dict(classes=list('abcdefg')))

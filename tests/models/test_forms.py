@@ -248,7 +248,6 @@ def test_saved_for_the_backward():
 
 
 def test_chunks_have_as_many_floats_as_they_may(monkeypatch):
-    """And leave out samples that do not count."""
     x, keep = torch.empty(6, 12, 4), torch.tensor([0., 1, 0, 1, 1, 0])
     monkeypatch.setattr(ops, 'CHUNK_FLOATS', 40)
     assert residual.chunks(x, keep, 'tokens') == [

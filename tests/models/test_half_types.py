@@ -100,7 +100,6 @@ def test_a_layer_scale_of_zero_gives_no_nan_in_float16():
 
 
 def test_autocast_leaves_float64_alone():
-    """As torch's own does."""
     block, x = make_block(1.).double(), torch.randn(2, TOKENS, 32).double()
     weights = torch.randn(2, TOKENS, 32).double()
     wanted = step(block, block, x, weights)

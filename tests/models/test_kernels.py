@@ -110,7 +110,6 @@ def test_attention_of_channels(heads, width, samples, temperatures, monkeypatch)
 
 @pytest.mark.parametrize('dtype', (torch.float32, torch.float16))
 def test_a_model(dtype, monkeypatch):
-    """Outputs and every gradient, with stochastic depth, are as exact as those of the plain modules."""
     arch = Arch(32, 1, 2, 16, out_indices=(0, ))
     model = XCiT(arch, out_indices=(0, ), out_strides=None, norm_cfg=dict(type='BN'), drop_path_rate=0.4)
     for parameter in model.parameters():

@@ -55,7 +55,6 @@ def unchanged(size, training):
 @pytest.mark.parametrize('training', (True, False))
 @pytest.mark.parametrize('name', TOUCHES)
 def test_a_touch_takes_effect(name, training):
-    """Its output is that with the fast path off, also of a fused model, and not the one before the change."""
     for size in SIZES:
         x, before = unchanged(size, training)
         assert_same_steps(touched(TOUCHES[name], training), touched(TOUCHES[name], training), x)
