@@ -13,8 +13,6 @@ from helpers.paths import ROOT
 #: Launches of a block, at most: lower a number when it falls, and think twice before you raise one.
 MOST = {'bfloat16 training': 125, 'bfloat16 inference': 40, 'float16 training': 168, 'float16 inference': 49,
         'float32 training': 112, 'float32 inference': 35}
-
-
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(
     not shutil.which('gcc') or not shutil.which('nm') or not importlib.util.find_spec('triton'),
     reason='needs gcc, nm and a CUDA build of torch')]

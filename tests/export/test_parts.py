@@ -51,7 +51,6 @@ def test_images_are_as_the_framework_makes_them(kind, options):
 
 
 class Own(SegDataPreProcessor):
-
     def forward(self, data, training=False):
         return super().forward(data, training)
 
@@ -65,18 +64,14 @@ def test_one_of_another_kind_is_named(preprocessor, words):
         Preprocessing(preprocessor)
 
 
-@pytest.fixture
-def model():
-    return build(config_of('maskrcnn'))
-
-
 def some_boxes(count, size=100):
     corners = torch.rand(count, 4) * size
     return torch.cat([corners[:, :2], corners[:, :2] + corners[:, 2:] * 0.5], 1)
 
 
-def test_decoding_with_deltas_that_are_too_large(model):
-    coder, boxes, deltas = model.roi_head.bbox_head.bbox_coder, some_boxes(50), torch.randn(50, 4) * 20
+def test_decoding_with_deltas_that_are_too_large():
+    coder = build(config_of('maskrcnn')).roi_head.bbox_head.bbox_coder
+    boxes, deltas = some_boxes(50), torch.randn(50, 4) * 20
     coder.means = 0.3, -0.2, 0.1, 0.4
     wanted = coder.decode(boxes, deltas, max_shape=(90, 70))
     assert torch.equal(decode(coder, boxes, deltas, torch.tensor([70., 90., 70., 90.])), wanted)
@@ -102,8 +97,8 @@ def test_the_limit_takes_the_best_and_may_be_more_than_there_are():
     assert scores[0, 2:].tolist() == [MISSING] * 2 and index.tolist() == [[1, 0, 0, 0]]
 
 
-def test_rois_on_the_level_for_their_size(model):
-    extractor = model.roi_head.bbox_roi_extractor
+def test_rois_on_the_level_for_their_size():
+    extractor = build(config_of('maskrcnn')).roi_head.bbox_roi_extractor
     for layer in extractor.roi_layers:
         layer.output_size, layer.sampling_ratio, layer.aligned = (5, 7), 2, False
     maps = [torch.rand(2, 32, 320 // stride, 640 // stride) for stride in extractor.featmap_strides]
@@ -161,7 +156,8 @@ def test_what_the_graph_does_not_know(key):
     assert str(value.get('split_thr') if isinstance(value, dict) else value) in str(caught.value)
 
 
-def test_a_class_that_somebody_derived(model):
+def test_a_class_that_somebody_derived():
+    model = build(config_of('maskrcnn'))
     model.__class__ = type('MyMaskRCNN', (type(model), ), {})
     with pytest.raises(ConfigError, match='MyMaskRCNN.*--backbone exports only the backbone'):
         DetectorGraph(model)
@@ -171,7 +167,6 @@ DYNAMIC = ({2: Dim.DYNAMIC, 3: Dim.DYNAMIC}, )
 
 
 class Pool(torch.nn.Module):
-
     def __init__(self, size):
         super().__init__()
         self.size = size

@@ -19,7 +19,6 @@ class Disk:
         monkeypatch.setattr(Path, 'rename', self._noted('rename', Path.rename))
 
     def _noted(self, call, function):
-
         def noted(*args, **options):
             entry = self._entry(call, *args)
             if entry and self.calls[-1:] != [entry]:

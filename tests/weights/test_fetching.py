@@ -157,7 +157,6 @@ def test_redirects_follow_the_rule_for_addresses(server, tmp_path, monkeypatch):
     monkeypatch.setattr(socket, 'getaddrinfo', lambda host, *rest, **named: resolve('127.0.0.1', *rest, **named))
 
     class Redirect(http.server.BaseHTTPRequestHandler):
-
         def do_GET(self):
             self.send_response(302)
             self.send_header('Location', self.path.partition('?to=')[2])

@@ -57,8 +57,6 @@ FILES = {
                          'meta': meta('AverageHook')},
         dict(state_dict=1, ema=2)),
     'an average of no framework': (lambda t, s, e: {'state_dict': s, 'ema_state_dict': e}, dict(state_dict=1, ema=2))}
-
-
 TITLES = {
     'dino': ('teacher', 'student'),
     'dino with average': ('teacher', 'student', 'ema (ema_state_dict.teacher)', 'ema_state_dict.student'),
