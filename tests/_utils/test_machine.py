@@ -16,7 +16,6 @@ def test_kib_of_the_system_are_bytes(tmp_path):
 
 
 def test_the_peak_stays_when_memory_is_returned():
-
     def own_memory():
         return machine.kib(Path('/proc/self/status'), 'VmRSS')
 

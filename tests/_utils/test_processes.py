@@ -30,9 +30,8 @@ def test_each_launcher_sets_its_own_variable(launcher, monkeypatch):
 def test_the_first_of_two_does_it_and_both_learn_of_its_error(two_processes, tmp_path):
     with pytest.raises(ZeroDivisionError):  # without others it is just called
         run_on_first(divmod, 7, 0)
-    path = tmp_path / 'made'
     # twice would fail
-    assert two_processes.in_group(try_on_first, path.mkdir) == [(None, True), (None, False)]
+    assert two_processes.in_group(try_on_first, (tmp_path / 'made').mkdir) == [(None, True), (None, False)]
     assert two_processes.in_group(try_on_first, divmod, 7, 2) == [((3, 1), True), (None, False)]
     for kind in (ConfigError, CheckpointError):
         assert two_processes.in_group(try_on_first, fail, kind, 'mend it') == [(kind, 'mend it')] * 2

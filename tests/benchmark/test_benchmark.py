@@ -66,7 +66,6 @@ def test_saved_bytes_are_storages_that_are_neither_given_nor_counted_before():
     outputs = []
 
     class Model(torch.nn.Module):
-
         def __init__(self):
             super().__init__()
             self.weight = torch.nn.Parameter(torch.ones(4, 3, 8, 8))
@@ -106,7 +105,6 @@ def test_cell_compares_models_of_the_same_parameters(mode, dtype):
 
 def test_a_wrong_model_shows_in_the_error_and_one_that_does_not_fit_is_left_out(monkeypatch):
     class TooLarge(ReferenceXCiT):
-
         def forward(self, x):
             raise torch.OutOfMemoryError
 

@@ -13,8 +13,6 @@ from helpers.paths import ROOT
 #: Launches of a block, at most: lower a number when it falls, and think twice before you raise one.
 MOST = {'bfloat16 training': 125, 'bfloat16 inference': 40, 'float16 training': 168, 'float16 inference': 49,
         'float32 training': 112, 'float32 inference': 35}
-
-
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(
     not shutil.which('gcc') or not shutil.which('nm') or not importlib.util.find_spec('triton'),
     reason='needs gcc, nm and a CUDA build of torch')]
@@ -55,8 +53,7 @@ def test_operators_in_the_place_of_mmcv():
 def test_benchmark_on_paper(tmp_path):
     printed = on_null_gpu('benchmark', '--on-paper', '--patches', 16, '--images', '800x1280', '--out', tmp_path)
     assert '| launches |' in printed and printed.count('| small_12_p16 |') == 4
-    cells = json.loads((tmp_path / 'benchmark.json').read_text())['paper']
-    for cell in cells:
+    for cell in json.loads((tmp_path / 'benchmark.json').read_text())['paper']:
         ours, plain = cell['rows']
         assert (ours['name'], plain['name']) == ('ours', 'authors')
         assert ours['times_ours'] == 1 and plain['times_ours'] < (0.8 if cell['mode'] == 'inference' else 0.7)

@@ -19,11 +19,9 @@ def cell(mode, *rows):
 
 def growth():
     """Time like the number of tokens, memory like its square, of images of 16 x 16 pixels a token."""
-    points = []
-    for tokens, image in ((1024, (512, 512)), (4096, (1024, 1024)), (16384, (2048, 2048))):
-        rows = [dict(OURS, seconds=1e-3 * tokens, peak_bytes=GIB * (tokens / 1024)**2), PLAIN]
-        points.append(dict(cell('inference', *rows), tokens=tokens, image=list(image), batch=1))
-    return points
+    return [dict(cell('inference', dict(OURS, seconds=1e-3 * tokens, peak_bytes=GIB * (tokens / 1024)**2), PLAIN),
+                 tokens=tokens, image=[side, side], batch=1)
+            for tokens, side in ((1024, 512), (4096, 1024), (16384, 2048))]
 
 
 def result_of(**parts):

@@ -21,8 +21,7 @@ def test_tool_counts_and_draws(demo_data, tmp_path, config):
     assert '0 errors and 0 warnings' in done.stdout
     assert json.loads((tmp_path / 'out/findings.json').read_text()) == []
     for part in ('train', 'val'):
-        sheet = Image.open(tmp_path / f'out/{part}_dataloader.png').convert('RGB')
-        assert len(sheet.getcolors(1 << 24)) > 1000
+        assert len(Image.open(tmp_path / f'out/{part}_dataloader.png').convert('RGB').getcolors(1 << 24)) > 1000
 
 
 FAULTY = fields('annotations', 0, bbox=[0, 0, INFINITE, 5]), fields('annotations', 1, segmentation='x')
@@ -131,15 +130,13 @@ def test_class_folders_are_counted_drawn_and_dropped_from(root, tmp_path):
     said = run_tool(*args, *options, '--strict').stdout
     assert '0 errors and 0 warnings' in said and '15 images, 5 classes' in said
     assert re.search(r'star +3 +20.0% #', said) and (root / 'classes/train/star/x.jpg').exists()
-    sheet = Image.open(tmp_path / 'out/train_dataloader.png').convert('RGB')
-    assert len(sheet.getcolors(1 << 24)) > 1000
+    assert len(Image.open(tmp_path / 'out/train_dataloader.png').convert('RGB').getcolors(1 << 24)) > 1000
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not (SAMPLES / 'coco_sample').is_dir(), reason='no samples beside the checkout')
 @pytest.mark.parametrize('config, folder', (
-    ('maskrcnn_xcit_s12_p8_coco', 'coco_sample'),
-    ('semfpn_xcit_s12_p16_ade20k', 'ade20k_sample/ADEChallengeData2016')))
+    ('maskrcnn_xcit_s12_p8_coco', 'coco_sample'), ('semfpn_xcit_s12_p16_ade20k', 'ade20k_sample/ADEChallengeData2016')))
 def test_real_data_has_no_errors(tmp_path, config, folder):
     done = run_tool('check_data.py', config, '--data-root', SAMPLES / folder, '--out', tmp_path)
     assert re.search(r'^0 errors', done.stdout, re.M) and re.search(r'^  person ', done.stdout, re.M)

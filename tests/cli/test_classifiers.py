@@ -58,9 +58,6 @@ def test_the_checkpoint_of_a_run_tells_how_it_is_looked_at(run, class_folders, t
 def test_several_sizes(run, class_folders, tmp_path, monkeypatch):
     args, seen = (TINY_CLS_CONFIG, run, '--data-root', class_folders, '--work-dir', tmp_path), {}
 
-    def rows():
-        return json.loads((tmp_path / 'sizes.json').read_text())['sizes']
-
     def forward_or(error=None):
         def forward(model, x):
             if error and x.shape[2] == 40 and len(x) > 1:  # not in the trial, of one image
@@ -85,7 +82,8 @@ def test_several_sizes(run, class_folders, tmp_path, monkeypatch):
         forward_or(error)
         done = run_tool('test.py', *args, '--sizes', 24, 40, 32, check=False)
         assert done.returncode and message in done.stdout and 'Traceback' not in done.stdout
-        assert [row['size'] for row in rows()] == [24] and 'accuracy by image size' in done.stdout
+        rows = json.loads((tmp_path / 'sizes.json').read_text())['sizes']
+        assert [row['size'] for row in rows] == [24] and 'accuracy by image size' in done.stdout
 
 
 @pytest.mark.parametrize('args, words', (

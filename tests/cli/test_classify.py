@@ -2,6 +2,7 @@
 import json
 import subprocess
 import sys
+from unittest.mock import DEFAULT, Mock
 
 import cv2
 import numpy as np
@@ -21,7 +22,6 @@ def images(tmp_path):
 
 
 def classify(*args, cwd, code=0):
-    """Run the tool; return what it printed and what it wrote."""
     done = run_tool('classify.py', *args, '--size', 32, cwd=cwd, check=False)
     assert done.returncode == code, done.stdout
     return done.stdout, json.loads((cwd / 'classified.json').read_text())
@@ -60,17 +60,11 @@ def test_images_that_cannot_be_read_end_nothing(classifier, images, tmp_path):
 
 
 def test_what_was_done_before_ctrl_c_is_written(classifier, images, tmp_path, monkeypatch):
-    reads = []
-
-    def read_picture(path, inner=classifying.read_picture):
-        reads.append(path)
-        if len(reads) == 3:
-            raise KeyboardInterrupt
-        return inner(path)
-
-    monkeypatch.setattr(classifying, 'read_picture', read_picture)
+    read = Mock(wraps=classifying.read_picture, side_effect=[DEFAULT, DEFAULT, KeyboardInterrupt])
+    monkeypatch.setattr(classifying, 'read_picture', read)
     output, found = classify(classifier, images, cwd=tmp_path, code=130)
-    assert 'stopped' in output and [image['path'] for image in found['images']] == list(map(str, reads[:2]))
+    assert 'stopped' in output
+    assert [image['path'] for image in found['images']] == [str(call.args[0]) for call in read.call_args_list[:2]]
 
 
 @pytest.mark.integration

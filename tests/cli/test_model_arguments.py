@@ -8,7 +8,6 @@ import pytest
 from helpers.paths import SMALL_CONFIG, TINY_CONFIG
 from helpers.tools import run_tool
 from xcit_dense._utils.files import RECORD
-from xcit_dense.cli import test as test_tool
 from xcit_dense.errors import ConfigError
 from xcit_dense.train.work_dirs import config_of_run, find_model, publish_config
 from xcit_dense.weights import best_checkpoint
@@ -16,7 +15,6 @@ from xcit_dense.weights.files import read_notes, write_notes
 
 
 def test_predict_and_test_of_a_work_dir_agree_with_config_and_checkpoint(trained, demo_data, tmp_path):
-    """From any folder; the test writes into the work dir."""
     run = shutil.copytree(trained[0], tmp_path / 'moved')
     for model in ((run, ), (TINY_CONFIG, run)):
         run_tool('predict.py', *model, demo_data / 'val2017', '--out', f'out{len(model)}', '--cfg-options',
@@ -75,9 +73,3 @@ def test_the_config_of_a_run_is_the_one_that_it_noted(trained, tmp_path):
     shutil.move(noted, log)
     noted.write_text('of a user')
     assert publish_config(log / noted.name, run) == f'{log.name}/{noted.name}' and noted.read_text() == 'of a user'
-
-
-def test_a_report_takes_no_argument_of_the_test(capsys, trained):
-    with pytest.raises(SystemExit):
-        test_tool.main(['--report', str(trained[0])])
-    assert '--report reads the word after it: put it last' in capsys.readouterr().err

@@ -22,7 +22,6 @@ from xcit_dense.train import work_dirs
 @pytest.fixture
 def ran(monkeypatch, demo_data, tmp_path):
     """A function that runs the train tool without the training, and gives the config and what was done before."""
-
     for name in ('a.pth', 'run/epoch_1.pth', f'work_dirs/{TINY_CONFIG.stem}/epoch_1.pth'):  # to resume
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         torch.save(dict(meta={}, optimizer={}), tmp_path / name)
@@ -83,10 +82,7 @@ def test_train_goes_on_or_begins(args, resume, load_from, overwrite, ran):
 @pytest.mark.parametrize('options, pretrained, scaled', (
     ((), True, False), (('--no-pretrained', '--auto-scale-lr'), False, True), (('--resume', ), True, False)))
 def test_train_takes_its_options(options, pretrained, scaled, ran):
-    """Parts keep the weights that the config names. A resumed run does not fetch them (train/test_work_dirs.py).
-
-    The runner alone scales the rate if it is asked to, otherwise it follows the batch.
-    """
+    """The runner alone scales the rate if it is asked to, otherwise it follows the batch."""
     init = 'model.backbone.init_cfg'
     values = f'{init}.type=Pretrained', f'{init}.checkpoint=weights.pth', 'train_cfg.max_epochs=7'
     plain, cfg = (ran(*options, *batch, '--cfg-options', *values).cfg for batch in ((), ('--batch-size', '4')))
@@ -148,7 +144,6 @@ def test_demo_data_has_as_many_and_as_large_images_as_asked(monkeypatch):
     ('custom_hooks=[dict(type="EMAHook")]', ('does not accept dicts', 'custom_hooks=[dict(type="EMAHook")]')),
     ("model={'type': 'x'}", ('does not accept dicts', 'Write the dict into your own config'))))
 def test_options_that_cannot_be_read(item, words):
-    """The error shows how to write the value; a dict belongs into a config file."""
     done = run_tool('train.py', TINY_CONFIG, '--cfg-options', 'train_cfg.val_begin=2', item, check=False)
     assert done.returncode == 1 and done.message.startswith('error: --cfg-options')
     assert all(word in done.message for word in words)

@@ -35,7 +35,6 @@ def test_training_says_what_it_found_and_evaluates_what_is_left(ignoring):
 
 
 def test_test_and_predict_agree_with_the_training(ignoring, tmp_path):
-    """By the options once more, and by the dumped config alone."""
     root, work_dir, _ = ignoring
     said = [run_tool('test.py', config, work_dir, *options, '--work-dir', tmp_path, '--show-dir', tmp_path / 'pictures',
                      '--at-least', 'mIoU=0').stdout for config, options in (

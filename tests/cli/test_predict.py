@@ -32,8 +32,7 @@ def test_prediction_writes_pictures_and_coco_results(trained, demo_data, tmp_pat
     records, others = (json.loads((tmp_path / f'{out}/results.json').read_text()) for out in ('out', 'other'))
     assert [ids[record['category_id'] - 1] for record in records] == [record['category_id'] for record in others]
     truth = COCO(str(demo_data / 'annotations/instances_val2017.json'))
-    loaded = truth.loadRes(str(tmp_path / 'out/results.json'))  # COCO's own reader takes it
-    assert len(loaded.anns) == len(records) > 0
+    assert len(truth.loadRes(str(tmp_path / 'out/results.json')).anns) == len(records) > 0  # COCO's own reader
     for record in records:
         info = truth.imgs[record['image_id']]
         assert record['file_name'] == info['file_name']
@@ -64,7 +63,6 @@ def test_a_segmentor_writes_pictures_and_label_maps(trained_segmentor, demo_data
 
 @pytest.mark.parametrize('readable', (0, 1))
 def test_prediction_lists_all_that_cannot_be_read(readable, trained, demo_data, tmp_path, call_tool):
-    """And goes on past it."""
     images, out = tmp_path / 'images', tmp_path / 'out'
     (images / 'deep').mkdir(parents=True)
     names = [f'broken_{i}.jpg' for i in range(7)]

@@ -4,6 +4,7 @@ import shutil
 import sys
 from fractions import Fraction
 from pathlib import Path
+from unittest.mock import Mock
 
 import cv2
 import numpy as np
@@ -19,11 +20,6 @@ NAMES = [f'00000000000{i}.jpg' for i in (1, 2, 3)]
 
 
 @pytest.fixture
-def images(demo_data):
-    return demo_data / 'val2017'
-
-
-@pytest.fixture
 def predict(trained, tmp_path):
     """A function that predicts a source with the detector into ``out``; it returns what run_tool does."""
 
@@ -35,9 +31,9 @@ def predict(trained, tmp_path):
 
 
 @pytest.fixture
-def frames(images):
+def frames(demo_data):
     """Five frames of the demo's pictures, which move."""
-    picture = cv2.imread(str(images / NAMES[0]))[..., ::-1]
+    picture = cv2.imread(str(demo_data / 'val2017' / NAMES[0]))[..., ::-1]
     return [np.ascontiguousarray(np.roll(picture, 4 * i, 1)) for i in range(5)]
 
 
@@ -48,23 +44,23 @@ def read(folder, name='results'):
 @pytest.mark.parametrize('names, words', (
     (NAMES, 'instances_val2017.json'), (('7.jpg', '8.jpg'), 'the numbers in the file names'),
     (('a.jpg', 'b.jpg'), 'counted from 1')))
-def test_the_results_say_what_ids_are(names, words, predict, images, demo_data, tmp_path):
+def test_the_results_say_what_ids_are(names, words, predict, demo_data, tmp_path):
     """Images of formats that are not read are counted."""
     (tmp_path / 'images').mkdir()
     for name in names:
-        shutil.copy(images / NAMES[0], tmp_path / 'images' / name)
+        shutil.copy(demo_data / 'val2017' / NAMES[0], tmp_path / 'images' / name)
     for name in ('a.HEIC', 'b.heic', 'c.avif', 'notes.doc'):
         (tmp_path / 'images' / name).touch()
-    said = predict(images if names is NAMES else 'images', '--cfg-options',
+    said = predict(demo_data / 'val2017' if names is NAMES else 'images', '--cfg-options',
                    f'test_dataloader.dataset.data_root={demo_data}/').stdout
     assert words in read(tmp_path, 'classes')['image_ids']
     assert ('skipped 3 images of formats that are not read (2 .heic, 1 .avif): convert' in said) == (names is not NAMES)
 
 
-def test_a_list_of_files(predict, images, tmp_path):
+def test_a_list_of_files(predict, demo_data, tmp_path):
     """From the folder of the list, from the working one, absolute, twice; with blanks, a comment, marks of Windows."""
-    shutil.copytree(images, tmp_path / 'lists/deep')
-    shutil.copy(images / NAMES[0], tmp_path / 'here.jpg')
+    shutil.copytree(demo_data / 'val2017', tmp_path / 'lists/deep')
+    shutil.copy(demo_data / 'val2017' / NAMES[0], tmp_path / 'here.jpg')
     (tmp_path / 'lists/list.txt').write_text(f'\ufeffdeep/{NAMES[0]}\r\n\n# a comment\n here.jpg \n'
                                              f'{tmp_path}/lists/deep/{NAMES[1]}\ndeep\\{NAMES[0]}\n')
     assert '3 pictures' in predict('lists/list.txt').stdout
@@ -72,14 +68,14 @@ def test_a_list_of_files(predict, images, tmp_path):
         f'lists/deep/{NAMES[0]}', 'here.jpg', f'lists/deep/{NAMES[1]}'}
 
 
-def test_videos_in_a_folder_are_told_of(predict, images, tmp_path):
+def test_videos_in_a_folder_are_told_of(predict, demo_data, tmp_path):
     (tmp_path / 'in/deep').mkdir(parents=True)
     (tmp_path / 'in/deep/a.mp4').touch()
     for code, words in ((1, 'no image'), (0, '1 picture and')):
         done = predict('in', check=False)
         assert done.returncode == code and words in done.stdout and '1 video' in done.stdout
         assert 'deep/a.mp4' in done.stdout
-        shutil.copy(images / NAMES[0], tmp_path / 'in')
+        shutil.copy(demo_data / 'val2017' / NAMES[0], tmp_path / 'in')
 
 
 @pytest.mark.parametrize('source, options, content, words', (
@@ -88,6 +84,7 @@ def test_videos_in_a_folder_are_told_of(predict, images, tmp_path):
     ('FILE.txt', '', b'a.jpg\nb.jpg\n', ('2 of 2 files', 'a.jpg, b.jpg')), ('FILE.txt', '', b'\n', ('has no files', )),
     ('FILE.txt', '', b'\xff\xfe\x00', ('cannot be read', )), ('FILE.mp4', '', b'', ('cannot be read', 'FILE.mp4')),
     ('FILE.mkv', '', b'no video' * 99, ('cannot be read', 'FILE.mkv')), ('a.webm', '', b'', ('cannot', 'a.webm')),
+    ('FILE.jpg', '--score-thr 30', b'', ('--score-thr', 'from 0 to 1, got 30')),
     ('a.mp4', '--tile 64', b'', ('--tile is only for images', )), ('a.jpg', '--overlap 0.5', b'', ('--overlap', )),
     ('a.jpg', '--tile 0', b'', ('--tile', )), ('a.jpg', '--tile 64 --overlap 1', b'', ('--overlap', ))))
 def test_what_does_not_go_together(source, options, content, words, predict, tmp_path):
@@ -184,15 +181,8 @@ def test_a_video_that_breaks_off(predict, frames, tmp_path):
 
 @pytest.mark.parametrize('error, code', ((KeyboardInterrupt, 130), (OSError(28, 'No space left'), 1)))
 def test_a_video_that_is_stopped_leaves_nothing(error, code, predict, frames, tmp_path, monkeypatch):
-    path, drawn = make_video(tmp_path / 'a.mp4', frames), []
-
-    def draw(self, *args, **kwargs):
-        drawn.append(1)
-        if len(drawn) == 3:
-            raise error
-        return frames[0]
-
-    monkeypatch.setattr(Drawing, 'draw', draw)
+    path = make_video(tmp_path / 'a.mp4', frames)
+    monkeypatch.setattr(Drawing, 'draw', Mock(side_effect=[frames[0], frames[0], error, *frames]))
     assert predict(path, check=False).returncode == code and not (tmp_path / 'out').exists()
 
 

@@ -18,7 +18,6 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture(scope='module')
 def work_dir(demo_data, tmp_path_factory):
-    """The work dir of a training in a separate process."""
     folder = tmp_path_factory.mktemp('run')
     done = run_process('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', folder)
     assert re.search(r'Epoch\(train\) +\[2\]\[3/3\].*eta: .*loss: ', done.stdout)

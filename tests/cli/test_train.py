@@ -62,6 +62,7 @@ def test_resume_goes_on_where_it_stopped(trained_segmentor, demo_data, tmp_path)
 @pytest.mark.parametrize('config, options, env, words', (
     ('maskrcnn_xcit_s12_p8_coco', ('--no-pretrained', ), {}, (
         "does not have 80 of the 80 classes of the config: 'person', 'bicycle'", 'classes_from_data')),
+    ('configs/nothing.py', (), {}, ('error: there is no config', )),
     (TINY_CONFIG, ('--resume', ), {}, ('error: ', 'no checkpoint', 'WORK_DIR')),
     (TINY_CONFIG, ('--cfg-options', 'train_cfg.val_intervall=3'), {}, ('train_cfg.val_intervall', 'did you mean')),
     (TINY_SEG_CONFIG, ('--no-pretrained', '--cfg-options', 'model.decode_head.loss_decode.class_weight=[1.,2.]'), {}, (
@@ -70,7 +71,7 @@ def test_resume_goes_on_where_it_stopped(trained_segmentor, demo_data, tmp_path)
                    'model.backbone.init_cfg.checkpoint=xcit://small_12_p8_384_dist'),
      dict(https_proxy='http://127.0.0.1:9'), (
         '--no-pretrained', 'WORK_DIR/torch/hub/checkpoints/xcit_small_12_p8_384_dist.pth'))),
-    ids=('classes', 'file', 'key', 'weights', 'fetch'))
+    ids=('classes', 'config', 'file', 'key', 'weights', 'fetch'))
 def test_what_cannot_start_names_the_fix(config, options, env, words, demo_data, tmp_path):
     done = run_tool('train.py', config, '--data-root', demo_data, '--work-dir', tmp_path, *options,
                     env=dict(env, TORCH_HOME=str(tmp_path / 'torch')), check=False)

@@ -7,7 +7,6 @@ from xcit_dense.compat.internals import format_configs_once
 
 @pytest.mark.skipif(not hasattr(config, 'FormatCode'), reason='the fork of mmengine looks it up in yapf')
 def test_the_text_of_a_config_is_formatted_once(monkeypatch):
-    """And again once something in it is another."""
     texts = []
     monkeypatch.setattr(config, 'FormatCode', lambda text, **style: (texts.append(text) or text, True))
     format_configs_once()

@@ -13,19 +13,14 @@ from mmcv.ops.psa_mask import psa_mask
 SHAPES = torch.tensor([[5, 7], [3, 4]])
 
 
-def attention_inputs():
-    """Values of two levels, places inside and outside of them, and weights that sum to 1."""
-    value, places = torch.randn(3, 47, 4, 3).double(), torch.rand(3, 6, 4, 2, 5, 2).double() * 1.4 - 0.2
-    weights = torch.randn(3, 6, 4, 2, 5).double().flatten(3).softmax(-1).view(3, 6, 4, 2, 5)
-    return [one.requires_grad_() for one in (value, places, weights)]
-
-
 def attend(value, places, weights):
     return MultiScaleDeformableAttnFunction.apply(value, SHAPES, torch.tensor([0, 35]), places, weights, 64)
 
 
 def test_deformable_attention_is_that_of_mmcv_in_plain_torch():
-    inputs = attention_inputs()
+    value, places = torch.randn(3, 47, 4, 3).double(), torch.rand(3, 6, 4, 2, 5, 2).double() * 1.4 - 0.2  # also outside
+    weights = torch.randn(3, 6, 4, 2, 5).double().flatten(3).softmax(-1).view(3, 6, 4, 2, 5)
+    inputs = [one.requires_grad_() for one in (value, places, weights)]
     wanted = multi_scale_deformable_attn_pytorch(inputs[0], SHAPES, *inputs[1:])
     torch.testing.assert_close(attend(*inputs), wanted, rtol=1e-12, atol=1e-12)
     assert torch.autograd.gradcheck(attend, inputs, fast_mode=True)
@@ -170,5 +165,4 @@ def test_focal_loss_and_its_gradient(gamma, alpha, weight):
     wanted = torch.where(hit, -alpha * (1 - p)**gamma * p.log(), -(1 - alpha) * p**gamma * (1 - p).log())
     factors = 1 if weight is None else torch.cat([weight, torch.ones(1)])[target, None]
     torch.testing.assert_close(loss, factors * wanted, rtol=1e-9, atol=0)
-    assert torch.autograd.gradcheck(
-        lambda x: sigmoid_focal_loss(x, target, gamma, alpha, weight, 'mean'), (logits, ))
+    assert torch.autograd.gradcheck(lambda x: sigmoid_focal_loss(x, target, gamma, alpha, weight, 'mean'), (logits, ))

@@ -84,8 +84,7 @@ def follow(command, packages):
     # twice the same folder
     (without(INSTALLED, mmcv='2.1.0'), ('mmcv-lite 2.1.0', 'mmcv 2.1.0', 'together'), INSTALLED),
     # a fork of mmcv brings its mmengine, and the original mmdet and mmseg reject it
-    (without(INSTALLED, onedl_mmcv='2.3.6'), ('mmcv-lite 2.1.0', 'onedl-mmcv 2.3.6', 'together'), FORKS),
-))
+    (without(INSTALLED, onedl_mmcv='2.3.6'), ('mmcv-lite 2.1.0', 'onedl-mmcv 2.3.6', 'together'), FORKS)))
 def test_what_does_not_work_is_one_error_and_its_fix_fixes_it(installed, packages, words, wanted):
     installed(packages)
     with pytest.raises(SetupError) as caught:
@@ -164,7 +163,6 @@ sys.modules[{framework!r}] = None
 
 @pytest.mark.integration
 def test_compiled_ops_built_for_another_torch_are_named(tmp_path):
-    """A broken mmcv._ext in front of the real package."""
     (tmp_path / 'broken.so').write_bytes(b'no library')
     _, last = last_line_of(f'''
 import importlib.util, sys

@@ -47,13 +47,7 @@ def program_of(words):
 
 
 def read_command(words):
-    """Return the name of our tool that a command calls, its arguments, and why it is not run, or '' if it is.
-
-    For another program the name is None.
-
-    Raises:
-        NotClaimed: There is no rule for such a command, or what it names is not there.
-    """
+    """Return the name of our tool that a command calls, or None, its arguments, and why it is not run, or ''."""
     program, rest = program_of(words)
     if program in ('xcit_dense', 'xcit-dense'):
         if not rest or rest[0] not in tool_names():
@@ -77,7 +71,6 @@ def read_command(words):
 
 
 def module_of(tool):
-    """The module that has the options of a tool."""
     of_repository = dict(benchmark='benchmarks.tool', measure='benchmarks.measure')
     return import_module(of_repository.get(tool, f'xcit_dense.cli.{tool}'))
 
@@ -103,12 +96,7 @@ def help_of(tool):
 
 
 def check_names(tool, args):
-    """Check that the config and the published files that a command names are there.
-
-    Raises:
-        NotClaimed: There is no config of that name.
-        CheckpointError: There is no published file of that name.
-    """
+    """Check that the config and the published files that a command names are there."""
     config = getattr(args, 'config', None) or ''
     # a name by our own grammar; any other is a file of the user's
     is_ours = '_xcit_' in f'_{config}' and '/' not in config.removeprefix('configs/')

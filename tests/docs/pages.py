@@ -2,7 +2,7 @@
 import re
 import shlex
 import textwrap
-from dataclasses import dataclass, field
+from collections import namedtuple
 
 from helpers.paths import ROOT
 
@@ -10,27 +10,13 @@ from helpers.paths import ROOT
 PAGES = [ROOT / 'README.md', ROOT / 'CONTRIBUTING.md', *sorted(ROOT.glob('docs/*.md')), ROOT / 'tests/README.md']
 _FENCE = re.compile(r'^( *)(`{3,}|:{3,})([^\n`]*)\n(.*?)^\1\2 *$', re.M | re.S)
 _VARIABLE = re.compile(r'(\w+)=(.*)', re.S)
-
-
-@dataclass(frozen=True)
-class Fence:
-    """Code between two lines of backquotes, with the page and the heading that it is under."""
-    page: str
-    section: str
-    language: str
-    code: str
-
-
-@dataclass(frozen=True)
-class Command:
-    """A command of a fence: its words as the shell passes them on, and the variables before it."""
-    text: str
-    words: tuple
-    variables: dict = field(default_factory=dict, compare=False)
+#: Code between two lines of backquotes, with the page and the heading that it is under.
+Fence = namedtuple('Fence', 'page section language code')
+#: A command of a fence: its words as the shell passes them on, and the variables before it.
+Command = namedtuple('Command', 'text words variables')
 
 
 def name_of(page):
-    """Return the path of a page in the repository."""
     return page.relative_to(ROOT).as_posix()
 
 

@@ -90,7 +90,8 @@ class Place:
                 changed[value] = str(path)
         if config:
             changed[given['config']] = str(config)
-            self._weights_of(config)
+            for name in re.findall(rf'{PREFIX}\w+', read_config(self.folder / config).pretty_text):
+                self._fill_cache(name)
         words = [changed.get(word, word) for word in words]
         for large, small in SMALLER.items():
             words = [word.replace(large, small) for word in words]
@@ -107,8 +108,6 @@ class Place:
                 continue
             if name.startswith('work_dirs/'):
                 make_run(self._run_of('detection'), path)
-            elif name.endswith('.onnx'):
-                shutil.copy(self.fixture('exported'), path)
             elif name.endswith('.jpg'):
                 make_images(self.fixture('demo_data'), path)
             elif name == 'DIR' and '.npy' in code:  # images of five channels, of which one is 0 and one 2,000
@@ -163,7 +162,6 @@ class Place:
         return path
 
     def _run_of(self, task):
-        """Return the work dir of a trained model."""
         if task == 'classification':
             folder = self.folder / 'trained_classifier'
             if not folder.exists():
@@ -212,10 +210,6 @@ class Place:
                                          for number, name in enumerate(CocoDataset.METAINFO['classes'], 1)]
                 file.write_text(json.dumps(content))
 
-    def _weights_of(self, config):
-        for name in re.findall(rf'{PREFIX}\w+', read_config(self.folder / config).pretty_text):
-            self._fill_cache(name)
-
     def _fill_cache(self, name):
         """Write random weights of a published file's layout, of arch nano, to where it would be kept."""
         weights = get_weights(name)
@@ -254,7 +248,6 @@ def make_run(source, path):
 
 
 def make_images(data, path):
-    """Copy two images of the generated data to a folder, or one to a file."""
     images = sorted((data / 'val2017').iterdir())[:1 if path.suffix else 2]
     (path.parent if path.suffix else path).mkdir(parents=True, exist_ok=True)
     for file in images:
@@ -271,5 +264,4 @@ def _write_classifier(path, patch_size, head=True, which=None):
 
 
 def _write_model(path, name, folder):
-    cfg = read_config(small_config(name, folder))
-    torch.save(dict(state_dict=build(cfg).state_dict()), path)
+    torch.save(dict(state_dict=build(read_config(small_config(name, folder))).state_dict()), path)

@@ -14,21 +14,13 @@ from xcit_dense.errors import CheckpointError
 from xcit_dense.weights.zoo import WEIGHTS
 
 CODE = inline_code()
-#: Programs and tools of others whose options are named.
-OTHERS = ('pip', 'make', 'python -m torch.distributed.run', 'ARGS=', 'tensorboard ')
 TOOLS = [*tool_names(), *(path.stem for path in (ROOT / 'tools').glob('*.py') if path.stem not in tool_names())]
 #: Options of others that a sentence names without the program: of torch's launcher and the tests.
 OF_OTHERS = {*re.findall(r'--[a-z][\w-]*', get_args_parser().format_help()), '--part', '--at-most',
              '--all-at-most', '--gpu-data', '--minutes'}
-ENDS = 'coco', 'ade20k', 'custom', 'small', 'finetune', 'imagenet', 'imagenet_dist'
-
-
-def options_of(tools):
-    return {option for tool in tools for option in re.findall(r'--[a-z][\w-]*', help_of(tool))} | {'--help'}
 
 
 def tool_of(code):
-    """Return the tool that a piece of code begins with, or None."""
     words = code.split()
     if code.startswith(('python -m xcit_dense ', 'xcit-dense ')):
         words = words[3 if words[0] == 'python' else 1:]
@@ -49,12 +41,13 @@ def check_each(pattern, check, parts=lambda code: [code]):
 
 
 def test_options():
-    check_each(rf'(?!{"|".join(map(re.escape, OTHERS))})(.*[^\w-])?--[a-z]', check_options)
+    check_each(r'(?!pip|make|python -m torch\.distributed\.run|ARGS=|tensorboard )(.*[^\w-])?--[a-z]', check_options)
 
 
 def check_options(code):
     tool = tool_of(re.sub(r'^(\w+=\S+ )+', '', code))
-    known = options_of([tool] if tool else TOOLS) | (set() if tool else OF_OTHERS)
+    known = {'--help', *(() if tool else OF_OTHERS)}.union(*(
+        re.findall(r'--[a-z][\w-]*', help_of(each)) for each in ([tool] if tool else TOOLS)))
     for option in re.findall(r'(?<![\w-])--[a-z][\w-]*', code):
         if option.endswith('-'):  # --val-... is any of several
             assert any(name.startswith(option) for name in known), f'no {tool or "tool"} has options {option}...'
@@ -76,26 +69,22 @@ def check_command(code):
 
 
 def test_every_part_of_the_paper_has_a_command():
-    """And each command of the table can be read."""
     table = (ROOT / 'docs/index.md').read_text().partition('## The paper, part by part')[2].partition('\n## ')[0]
     rows = [line.split(' | ') for line in table.splitlines() if line.startswith('| ')][1:]
     assert len(rows) > 14
     for title, _, command in rows:
-        code = re.match(r'`(python -m [^`]+)`', command)
-        assert code or command.startswith('the same'), title
-        if code:
-            check_command(code[1])
+        assert re.match(r'`python -m [^`]+`|the same', command), title
 
 
 def test_published_weights():
-    text = ''.join(page.read_text() for page in PAGES)
-    names = re.findall(r'xcit://([a-z]\w+)(\.\.\.)?', text)
+    names = re.findall(r'xcit://([a-z]\w+)(\.\.\.)?', ''.join(page.read_text() for page in PAGES))
     assert names and not [name for name, more in names if name not in WEIGHTS and
                           not (more and any(known.startswith(name) for known in WEIGHTS))]
 
 
 def test_configs():
-    check_each(rf'(?!test_)[\w{{}},*]*(xcit_|\*_)[\w{{}},*]*({"|".join(ENDS)}|\*)$', check_config)
+    check_each(r'(?!test_)[\w{},*]*(xcit_|\*_)[\w{},*]*'
+               r'(coco|ade20k|custom|small|finetune|imagenet|imagenet_dist|\*)$', check_config)
 
 
 def check_config(code):
@@ -121,8 +110,7 @@ def check_file(code):
 
 @pytest.mark.parametrize('wanted, function, args', (
     ('there is no config', check_command, ['python -m xcit_dense train maskrcnn_xcit_s99_p16_coco']),
-    ('no test runs', read_command, [['unzip', 'data.zip']]),
-    ('there is no demos', check_command, ['make demos']),
+    ('no test runs', read_command, [['unzip', 'data.zip']]), ('there is no demos', check_command, ['make demos']),
     ('there is no nothing', check_command, ['pip install .[nothing]']),
     ('there is no tool', check_command, ['python -m xcit_dense trian']),
     ('has no option --data-roots', check_options, ['--data-roots DIR']),

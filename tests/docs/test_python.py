@@ -1,6 +1,5 @@
 """The Python in the fences of README and docs runs unchanged, and does what the text around it says."""
 import ast
-import importlib
 import itertools
 import json
 import re
@@ -23,7 +22,6 @@ BASE, BASE_OF_OTHERS = 'maskrcnn_xcit_s12_p16_coco.py', 'mmdet::mask_rcnn/mask-r
 
 
 def is_config(code):
-    """Whether a fence is a config: nothing but assignments."""
     return all(isinstance(node, ast.Assign) for node in ast.parse(code).body)
 
 
@@ -42,19 +40,6 @@ def test_fences_of_python_are_found():
         assert any(word in fence.code for fence in FENCES) and text in alone, word
     for word in CHECKS:
         assert any(word in code for codes in SCRIPTS.values() for code in codes), word
-
-
-@pytest.mark.parametrize('fence', FENCES, ids=lambda fence: f'{fence.page}-{fence.section}')
-def test_python_compiles_and_what_it_imports_is_there(fence):
-    compile(fence.code, fence.page, 'exec')
-    for node in ast.walk(ast.parse(fence.code)):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                importlib.import_module(alias.name)
-        elif isinstance(node, ast.ImportFrom):
-            module = importlib.import_module(node.module)
-            for alias in node.names:
-                assert hasattr(module, alias.name), f'{node.module} has no {alias.name}'
 
 
 @pytest.mark.parametrize('fence', CONFIGS, ids=lambda fence: f'{fence.page}-{fence.section}')
@@ -88,7 +73,6 @@ def ast_values(code):
 
 
 def holds(got, wanted):
-    """Whether all that a config sets is in what was read from it."""
     if isinstance(wanted, dict):
         return all(holds(got[key], value) for key, value in wanted.items() if key != '_delete_')
     if isinstance(wanted, (list, tuple)):

@@ -5,15 +5,10 @@ from torch.export import Dim
 
 #: Shapes of the inputs of graphs that take images (B, H, W, 3), and of those that also take a size.
 IMAGES = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC, 2: Dim.DYNAMIC}
-#: Size of the image that graphs are traced with.
-TRACED = (2, 83, 120)
 
 
 def export(graph, path, inputs, shapes, names, translations=None):
-    """Export a graph module as the package does, and return it as a function of arrays by name.
-
-    ``inputs`` are examples of its arguments by name, ``shapes`` what is free of each, ``names`` those of the outputs.
-    """
+    """Export a graph as the package does, with examples of its arguments and what is free of each; return `opened`."""
     torch.onnx.export(graph, tuple(inputs.values()), str(path), dynamo=True, dynamic_shapes=tuple(shapes),
                       external_data=False, input_names=list(inputs), output_names=list(names), verbose=False,
                       custom_translation_table=translations)

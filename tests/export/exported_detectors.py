@@ -18,10 +18,9 @@ from xcit_dense.export.detector import DetectorGraph
 #: The heads of the configs, made smaller.
 KINDS = ('maskrcnn', 'fasterrcnn', 'cascade', 'retinanet', 'atss')
 CONFIGS = dict(
-    small='maskrcnn_xcit_n12_p16_small',
-    maskrcnn='maskrcnn_xcit_n12_p16_small', fasterrcnn='fasterrcnn_xcit_n12_p16_small',
-    cascade='cascade_maskrcnn_xcit_s12_p16_coco', retinanet='retinanet_xcit_s12_p16_coco',
-    atss='atss_xcit_s12_p16_coco')
+    small='maskrcnn_xcit_n12_p16_small', maskrcnn='maskrcnn_xcit_n12_p16_small',
+    fasterrcnn='fasterrcnn_xcit_n12_p16_small', cascade='cascade_maskrcnn_xcit_s12_p16_coco',
+    retinanet='retinanet_xcit_s12_p16_coco', atss='atss_xcit_s12_p16_coco')
 
 
 def config_of(kind, **changes):
@@ -67,10 +66,7 @@ def detector(kind, **changes):
 
 
 def with_findings(model, wide: bool = False):
-    """Set random parameters with which the scores of a detector for `images` are around the threshold; return it.
-
-    ``wide``: its heads have the channels of a shipped config.
-    """
+    """Give a detector parameters with which scores are around the threshold; ``wide`` heads are those of a config."""
     one_stage, last = not hasattr(model, 'roi_head'), last_layers(model)
 
     def outputs(layers):
@@ -167,10 +163,7 @@ class Exported:
 
 
 def assert_same(got, model, batch):
-    """Compare outputs of a graph with `eager`: to 0.05 pixels, 1e-4 of the scores, 0.1% of the pixels of masks.
-
-    One that the other has not may be just at the threshold, or at the limit. Returns the numbers of objects.
-    """
+    """Compare a graph with `eager`, but for objects just at the threshold or limit; return the numbers of objects."""
     assert got['dets'].shape[1] == max(got['num'].max(), 1)
     cfg, wanted = (model.roi_head if hasattr(model, 'roi_head') else model.bbox_head).test_cfg, eager(model, batch)
     # of ATSS, scores are multiplied after they were compared with the threshold
@@ -180,8 +173,7 @@ def assert_same(got, model, batch):
         assert (np.diff(dets[:, 4]) <= 0).all()
         assert (dets[num:, 4] == 0).all() and (labels[num:] == -1).all() and (dets[:num, 4] > threshold).all()
         pairs, left = _matched(dets[:num], labels[:num], objects)
-        at_limit = len(objects.scores) == cfg.max_per_img
-        least = max(objects.scores[-1].item(), threshold) if at_limit else threshold
+        least = max(objects.scores[-1].item(), threshold) if len(objects.scores) == cfg.max_per_img else threshold
         assert all(abs(score - least) < 1e-4 for score in left), (left, num, len(objects.scores))
         if 'masks' in got and pairs:
             _assert_masks(got['masks'][place], dets, objects, pairs, batch.shape[1:3])

@@ -8,6 +8,7 @@ import sys
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -45,8 +46,7 @@ def test_a_segmentor_takes_any_size_and_the_size_of_the_labels(exported_segmento
     image = finishing.images(3, 75, 53)
     labels, scores = session.run(['labels', 'scores'], dict(image=image))
     assert labels.shape == scores.shape == (3, 75, 53) and labels.dtype == np.uint8
-    larger = session.run(['labels'], dict(image=image, size=np.array([150, 101])))[0]
-    assert larger.shape == (3, 150, 101)
+    assert session.run(['labels'], dict(image=image, size=np.array([150, 101])))[0].shape == (3, 150, 101)
     assert not list(exported_segmentor.parent.glob('*.data'))  # one file, weights inside
 
 
@@ -71,7 +71,6 @@ def test_a_detector_says_what_it_is(trained):
 
 
 def test_the_backbone_alone_gives_levels():
-    """For images with its own channels."""
     backbone = XCiT(dict(embed_dims=32, depth=2, num_heads=4, out_indices=(0, 1)), out_strides=(8, 16), in_channels=5)
     graph = graph_of(SimpleNamespace(backbone=randomise(backbone).eval()), 'backbone')
     (example, free), = graph.inputs.values()
@@ -86,7 +85,6 @@ def test_the_backbone_alone_gives_levels():
 
 @pytest.mark.slow
 def test_a_backbone_becomes_a_file(tmp_path):
-    """Nothing of the log and the warnings of the process changes meanwhile."""
     cfg, said = config_of('small', **{'model.backbone.out_strides': (16, 32)}), []
     cfg.dump(tmp_path / 'config.py')
     meta = dict(dataset_meta=dict(classes=list('abcdefg')))
@@ -132,7 +130,6 @@ def rule_of(steps, load='LoadImageFromFile', **options):
 
 
 def test_resize_rules():
-    """Steps that no file knows are named."""
     assert rule_of([]) == dict(rule='none')
     assert rule_of([dict(type='Resize', scale=(1333, 800), keep_ratio=True)]) == dict(
         rule='keep_ratio', scale=[1333, 800])
@@ -169,7 +166,6 @@ def test_what_cannot_be_is_told_before_the_work(config, options, error, word, tm
     ('closed', OutputError, 'cannot write'), ('stopped', KeyboardInterrupt, None)))
 def test_what_stops_an_export_leaves_nothing(cause, error, word, trained_segmentor, exported_segmentor, tmp_path,
                                              monkeypatch):
-    """A file that computes something else, a full disk, a folder that cannot be written to, and Ctrl-C."""
     traced, limits = onnx.load(exported_segmentor), resource.getrlimit(resource.RLIMIT_FSIZE)
     if cause == 'wrong':
         weight = next(tensor for tensor in traced.graph.initializer if len(tensor.dims) == 4)
@@ -181,12 +177,9 @@ def test_what_stops_an_export_leaves_nothing(cause, error, word, trained_segment
             raise KeyboardInterrupt
         return traced
 
-    def touch(path):
-        raise PermissionError
-
     monkeypatch.setattr(exporting, 'trace', trace)
     if cause == 'closed':
-        monkeypatch.setattr(Path, 'touch', touch)
+        monkeypatch.setattr(Path, 'touch', Mock(side_effect=PermissionError))
     if cause == 'full':
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
     try:
@@ -242,11 +235,8 @@ def test_pixels_with_another_label_are_counted(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize('change, cfg, wanted', (
-    ({}, {}, (0, 6)),
-    (dict(bboxes=0.4, scores=5e-4), {}, (0, 6)),
-    (dict(bboxes=0.6), {}, (12, 12)),
-    (dict(scores=2e-3), {}, (12, 12)),
-    (dict(labels=1), {}, (12, 12)),
+    ({}, {}, (0, 6)), (dict(bboxes=0.4, scores=5e-4), {}, (0, 6)), (dict(bboxes=0.6), {}, (12, 12)),
+    (dict(scores=2e-3), {}, (12, 12)), (dict(labels=1), {}, (12, 12)),
     (dict(keep=1), {}, (3, 6)),  # the other has a score of 0.1
     (dict(keep=1), dict(score_thr=0.1005), (0, 6)),
     (dict(keep=0), dict(score_thr=0.1), (3, 6)),
@@ -272,8 +262,7 @@ def test_an_object_just_at_the_threshold_makes_no_file_wrong(change, cfg, wanted
     monkeypatch.setattr(finishing, 'predictions', predictions)
     head = SimpleNamespace(test_cfg=ConfigDict(max_per_img=100) | cfg)
     for part in ('roi_head', 'bbox_head'):
-        predictor = SimpleNamespace(model=SimpleNamespace(**{part: head}))
-        share, words = compare_file(file, predictor, 'detection')
+        share, words = compare_file(file, SimpleNamespace(model=SimpleNamespace(**{part: head})), 'detection')
         assert words == '{} of {} objects found by only one of them'.format(*wanted)
         assert share == wanted[0] / wanted[1]
 
@@ -283,18 +272,15 @@ def test_where_neither_finds_an_object_little_is_proved(tmp_path, monkeypatch):
     none = InstanceData(bboxes=torch.zeros(0, 4), scores=torch.zeros(0), labels=torch.zeros(0, dtype=torch.int64))
     monkeypatch.setattr(finishing, 'predictions', lambda model, batch: [
         SimpleNamespace(pred_instances=none) for _ in batch])
-    predictor = SimpleNamespace(model=SimpleNamespace(bbox_head=SimpleNamespace(test_cfg=ConfigDict(
-        max_per_img=9))))
+    predictor = SimpleNamespace(model=SimpleNamespace(bbox_head=SimpleNamespace(test_cfg=ConfigDict(max_per_img=9))))
     share, words = compare_file(file, predictor, 'detection')
     assert share == 0 and words.startswith('neither finds an object')
 
 
 def test_an_error_of_the_checkpoint_is_not_one_of_the_file(tmp_path):
-    def backbone(images):
-        raise RuntimeError('no memory')
-
+    predictor = with_backbone(Mock(side_effect=RuntimeError('no memory')))
     with pytest.raises(RuntimeError, match='^no memory'):
-        compare_file(write_backbone(tmp_path / 'model.onnx'), with_backbone(backbone), 'backbone')
+        compare_file(write_backbone(tmp_path / 'model.onnx'), predictor, 'backbone')
 
 
 def test_a_file_that_onnxruntime_does_not_run_is_one_sentence(tmp_path):

@@ -22,34 +22,26 @@ from xcit_dense.export.preprocessing import Preprocessing
 from xcit_dense.export.segmentor import AnySize, OpenUpsample, resize
 
 NORM = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375])
-SIZES = ((1, 1), (31, 64), (64, 65), (70, 33))
-
-
-def of_framework(preprocessor, image):
-    """What the model gets of RGB images (B, H, W, 3), which mmcv reads as BGR."""
-    inputs = [x.flip(2).permute(2, 0, 1) for x in image]
-    kind = SegDataSample if isinstance(preprocessor, SegDataPreProcessor) else DetDataSample
-    samples = [kind(metainfo=dict(img_shape=x.shape[1:])) for x in inputs]
-    return preprocessor(dict(inputs=inputs, data_samples=samples))['inputs']
 
 
 @pytest.mark.parametrize('kind, options', [
     (SegDataPreProcessor, dict(NORM, bgr_to_rgb=True, size=(512, 512))),
-    (SegDataPreProcessor, dict(NORM, pad_val=-1.5, test_cfg=dict(size_divisor=32))),
-    (SegDataPreProcessor, {}),
+    (SegDataPreProcessor, dict(NORM, pad_val=-1.5, test_cfg=dict(size_divisor=32))), (SegDataPreProcessor, {}),
     (DetDataPreprocessor, dict(NORM, bgr_to_rgb=True, pad_size_divisor=32, pad_value=3, pad_mask=True)),
     (DetDataPreprocessor, dict(mean=[100], std=[50], rgb_to_bgr=True)),
-    (DetDataPreprocessor, dict(pad_size_divisor=16)),
-])
+    (DetDataPreprocessor, dict(pad_size_divisor=16))])
 def test_images_are_as_the_framework_makes_them(kind, options):
     """Mean and deviation are told of red, green and blue."""
     preprocessor = kind(**options)
     ours = Preprocessing(preprocessor)
     sizes = ({1: Dim.DYNAMIC, 2: Dim.DYNAMIC}, )
     traced = torch.export.export(ours, (torch.zeros(2, 50, 41, 3, dtype=torch.uint8), ), dynamic_shapes=sizes).module()
-    for size in SIZES:
+    for size in ((1, 1), (31, 64), (64, 65), (70, 33)):
         image = torch.randint(0, 256, (2, *size, 3), dtype=torch.uint8)
-        wanted = of_framework(preprocessor, image)
+        inputs = [x.flip(2).permute(2, 0, 1) for x in image]  # as mmcv reads them
+        samples = [(SegDataSample if kind is SegDataPreProcessor else DetDataSample)(metainfo=dict(
+            img_shape=x.shape[1:])) for x in inputs]
+        wanted = preprocessor(dict(inputs=inputs, data_samples=samples))['inputs']
         assert torch.equal(ours(image), wanted)
         assert torch.equal(traced(image), wanted)
     for name, fresh in (('mean', 0), ('std', 1)):
@@ -59,7 +51,6 @@ def test_images_are_as_the_framework_makes_them(kind, options):
 
 
 class Own(SegDataPreProcessor):
-
     def forward(self, data, training=False):
         return super().forward(data, training)
 
@@ -73,18 +64,14 @@ def test_one_of_another_kind_is_named(preprocessor, words):
         Preprocessing(preprocessor)
 
 
-@pytest.fixture
-def model():
-    return build(config_of('maskrcnn'))
-
-
 def some_boxes(count, size=100):
     corners = torch.rand(count, 4) * size
     return torch.cat([corners[:, :2], corners[:, :2] + corners[:, 2:] * 0.5], 1)
 
 
-def test_decoding_with_deltas_that_are_too_large(model):
-    coder, boxes, deltas = model.roi_head.bbox_head.bbox_coder, some_boxes(50), torch.randn(50, 4) * 20
+def test_decoding_with_deltas_that_are_too_large():
+    coder = build(config_of('maskrcnn')).roi_head.bbox_head.bbox_coder
+    boxes, deltas = some_boxes(50), torch.randn(50, 4) * 20
     coder.means = 0.3, -0.2, 0.1, 0.4
     wanted = coder.decode(boxes, deltas, max_shape=(90, 70))
     assert torch.equal(decode(coder, boxes, deltas, torch.tensor([70., 90., 70., 90.])), wanted)
@@ -110,8 +97,8 @@ def test_the_limit_takes_the_best_and_may_be_more_than_there_are():
     assert scores[0, 2:].tolist() == [MISSING] * 2 and index.tolist() == [[1, 0, 0, 0]]
 
 
-def test_rois_on_the_level_for_their_size(model):
-    extractor = model.roi_head.bbox_roi_extractor
+def test_rois_on_the_level_for_their_size():
+    extractor = build(config_of('maskrcnn')).roi_head.bbox_roi_extractor
     for layer in extractor.roi_layers:
         layer.output_size, layer.sampling_ratio, layer.aligned = (5, 7), 2, False
     maps = [torch.rand(2, 32, 320 // stride, 640 // stride) for stride in extractor.featmap_strides]
@@ -123,8 +110,6 @@ def test_rois_on_the_level_for_their_size(model):
 
 
 class Ops(torch.nn.Module):
-    """All operators of the package."""
-
     def forward(self, image, rois, places, scores):
         padded = ops.pad_to(image, 32, 3.)
         maps = [padded, F.avg_pool2d(image, 3)]
@@ -136,7 +121,6 @@ class Ops(torch.nn.Module):
 
 
 def test_operators_do_the_same_in_a_file(tmp_path):
-    """For any size and number of boxes."""
     def some(height, width, count):
         rois = torch.cat([torch.randint(2, (count, 1)).float(), some_boxes(count, min(height, width))], 1)
         return dict(image=torch.randn(2, 4, height, width), rois=rois, places=torch.randint(2, (count, )),
@@ -155,11 +139,9 @@ def test_operators_do_the_same_in_a_file(tmp_path):
 
 REJECTED = {
     'model.test_cfg.rpn.nms_pre': 0,
-    'model.test_cfg.rpn.nms.type': 'soft_nms',
-    'model.test_cfg.rcnn.nms.type': 'soft_nms',
+    'model.test_cfg.rpn.nms.type': 'soft_nms', 'model.test_cfg.rcnn.nms.type': 'soft_nms',
     'model.test_cfg.rcnn.nms': dict(type='nms', iou_threshold=0.5, class_agnostic=True, split_thr=100),
-    'model.test_cfg.rcnn.max_per_img': -1,
-    'model.test_cfg.rcnn.mask_thr_binary': -1,
+    'model.test_cfg.rcnn.max_per_img': -1, 'model.test_cfg.rcnn.mask_thr_binary': -1,
     'model.rpn_head.bbox_coder.type': 'LegacyDeltaXYWHBBoxCoder',
     'model.roi_head.bbox_roi_extractor.type': 'GenericRoIExtractor',
     'model.test_cfg.min_bbox_size': 4,  # pixels of the original size
@@ -174,7 +156,8 @@ def test_what_the_graph_does_not_know(key):
     assert str(value.get('split_thr') if isinstance(value, dict) else value) in str(caught.value)
 
 
-def test_a_class_that_somebody_derived(model):
+def test_a_class_that_somebody_derived():
+    model = build(config_of('maskrcnn'))
     model.__class__ = type('MyMaskRCNN', (type(model), ), {})
     with pytest.raises(ConfigError, match='MyMaskRCNN.*--backbone exports only the backbone'):
         DetectorGraph(model)
@@ -184,7 +167,6 @@ DYNAMIC = ({2: Dim.DYNAMIC, 3: Dim.DYNAMIC}, )
 
 
 class Pool(torch.nn.Module):
-
     def __init__(self, size):
         super().__init__()
         self.size = size

@@ -26,18 +26,13 @@ class Check:
 
     @property
     def is_cuda(self) -> bool:
-        """Whether the device is a GPU."""
         return self.device == 'cuda'
 
     def choose(self, full, tiny):
-        """Return ``tiny`` for tiny runs, otherwise ``full``."""
         return tiny if self.tiny else full
 
     def record(self, text: str, rows=(), **facts):
-        """Write what was found so far: a sentence, a table of dicts by column, and facts for the plots.
-
-        The page has it even if the check is stopped after it.
-        """
+        """Write what was found so far, in case of a stop: a sentence, a table of dicts, and facts for the plots."""
         found = dict(text=text, rows=list(rows), facts=facts, machine=describe_machine())
         with atomic_write(self.file) as part:
             part.write_text(json.dumps(found))

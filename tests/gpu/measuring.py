@@ -21,8 +21,6 @@ OTHERS = 'timm', 'swin_t', 'resnet50', 'convnext_t'
 #: How many times as fast as the authors' form a step must be by patch size, as counts of launches and bytes call
 #: possible, and when both are compiled; and the share of its memory that a training step may take.
 EAGER, COMPILED, MEMORY = {8: 1.5, 16: 1.2}, 1.0, {8: 0.50, 16: 0.65}
-#: Swin-T must be slower than this arch in training at this size.
-_BESIDE_SWIN = 'small_12_p16', [800, 1280], 'training'
 
 
 def rates(check) -> dict:
@@ -31,7 +29,6 @@ def rates(check) -> dict:
 
 
 def describe(rates) -> str:
-    """Return `rates` in words."""
     return f'{rates["matrix"] / 1e12:.3g} T multiply-adds/s, copies {rates["copy"] / 1e9:.4g} GB/s'
 
 
@@ -43,10 +40,7 @@ def free_memory():
 
 
 def compare(check, archs, rivals, sizes, compiled: bool = False):
-    """Measure training and inference of our models, the authors' form, and rivals beside patch 16; judge the goals.
-
-    ``sizes`` are some of `SIZES`; with ``compiled`` every model is measured under `torch.compile` too.
-    """
+    """Measure training and inference of our models, the authors' form, and rivals beside patch 16; judge the goals."""
     if compiled:
         try:
             check_compiler()
@@ -71,7 +65,6 @@ def compare(check, archs, rivals, sizes, compiled: bool = False):
 
 
 def figures(row) -> dict:
-    """Return a row of a benchmark for the page."""
     return {name.replace('_', ' '): f'{value:.3g}' if isinstance(value, float) else str(value)
             for name, value in row.items()}
 
@@ -89,7 +82,7 @@ def goals_of(cell) -> list:
         if 'failed' in ours:
             goals.append((f'ours{form}: {ours["failed"]}', False))
         beside = [('authors', wanted)]
-        if (cell['arch'], cell['image'], cell['mode']) == _BESIDE_SWIN:
+        if (cell['arch'], cell['image'], cell['mode']) == ('small_12_p16', [800, 1280], 'training'):
             beside.append(('swin_t', 1))
         for rival, least in beside:
             theirs = found.get(f'{rival}{form}', {})

@@ -16,8 +16,6 @@ HALF_TYPES = {'bfloat16': torch.bfloat16, 'float16': torch.float16}
 _PARTS = (('gamma', 'LayerScale'), ('attn', 'attention'), ('norm1', 'attention'), ('local_mp', 'LPI'),
           ('norm3', 'LPI'), ('mlp', 'FFN'), ('norm2', 'FFN'), ('patch_embed', 'stem'), ('pos_embeder', 'positions'),
           ('fpn', 'pyramid'))
-#: As in a gradient scaler: without it float16 gradients underflow.
-_LOSS_SCALE = 2.**12
 
 
 def build(check: Check, patch_size: int, *, depth: int = 12, eta: float = None, **options):
@@ -40,7 +38,6 @@ def build(check: Check, patch_size: int, *, depth: int = 12, eta: float = None, 
 
 
 def plain_of(model):
-    """Return the plain form of a model, with the same parameters."""
     plain = ReferenceXCiT(model.arch, out_indices=model.out_indices, out_strides=model.out_strides,
                           norm_cfg=dict(type='BN'))
     plain.load_state_dict(model.state_dict())
@@ -55,10 +52,7 @@ def odd_images(check: Check, patch_size: int, seed: int = 0, batch: int = 2) -> 
 
 
 def recipe_sizes(check: Check, count: int) -> list[tuple[int, int]]:
-    """Return the sizes of ``count`` batches that the multi-scale recipe of COCO gives, an eighth of it for tiny runs.
-
-    A size is a scale of the recipe for an image of one of COCO's usual shapes, padded as the recipe pads.
-    """
+    """Return the padded sizes of batches that COCO's multi-scale recipe gives, an eighth of them for tiny runs."""
     cfg = get_config('maskrcnn_xcit_s12_p16_coco')
     divisor = check.choose(cfg.model.data_preprocessor.pad_size_divisor, 8)
     draw, sizes = random.Random(0), []
@@ -72,13 +66,9 @@ def recipe_sizes(check: Check, count: int) -> list[tuple[int, int]]:
 
 
 def step(model, images: Tensor, dtype: torch.dtype = None) -> dict[str, Tensor]:
-    """Run a forward pass, under autocast to a ``dtype``, and in training mode a backward pass.
-
-    Returns:
-        The maps, and in training mode the gradients of each part of the model as one vector, by name, in float64.
-    """
+    """Return the maps, and in training mode the gradients of each part as one vector, by name, in float64."""
     torch.manual_seed(0)  # of stochastic depth
-    scale = _LOSS_SCALE if dtype == torch.float16 else 1.
+    scale = 2.**12 if dtype == torch.float16 else 1.  # as in a gradient scaler: without it gradients underflow
     model.zero_grad(set_to_none=True)
     with torch.set_grad_enabled(model.training), torch.autocast(images.device.type, dtype, enabled=dtype is not None):
         levels = model(images)
@@ -102,5 +92,4 @@ def errors_of(found: dict, wanted: dict) -> dict[str, float]:
 
 
 def labelled(label: str, errors: dict) -> dict[str, float]:
-    """Return errors with the label of a case before their names."""
     return {f'{label}: {name}': error for name, error in errors.items()}

@@ -15,13 +15,7 @@ NOT_RUN = 'not run'
 
 
 class Results:
-    """What the checks found, by stage and name, with that of earlier runs in a folder ``out``.
-
-    ``args`` is the command line, for the page; ``minutes`` is the time for all checks.
-
-    Raises:
-        pytest.UsageError: The folder has results of another device or size, or the time is not above 0.
-    """
+    """What the checks found, by stage and name, with that of earlier runs in a folder; ``minutes`` are for all."""
 
     def __init__(self, out: Path, device: str, tiny: bool, args, minutes: float):
         if not minutes > 0:
@@ -39,7 +33,6 @@ class Results:
         return [result for results in self.found.values() for result in results.values()]
 
     def minutes_left(self) -> float:
-        """Return the time that is left for all checks."""
         return (self._end - time.monotonic()) / 60
 
     def expect(self, stage, name, title_of_stage, title):

@@ -53,8 +53,7 @@ def _train(check, task, image):
 @pytest.mark.minutes(2.5)
 def test_new_sizes(check):
     """The first step of Mask R-CNN at an image size beside later ones, with cuDNN and without."""
-    rows = []
-    sizes = list(dict.fromkeys(recipe_sizes(check, check.choose(8, 1))))
+    rows, sizes = [], list(dict.fromkeys(recipe_sizes(check, check.choose(8, 1))))
     for name in check.choose((_OURS, 'authors small_12_p16', 'resnet50'), (_OURS, )):
         for cudnn in check.choose((True, False), (True, )):
             model, optimizer = MASK_RCNN.build(*MASK_RCNN.backbones[name])
@@ -82,8 +81,7 @@ def test_medium(check):
 @pytest.mark.minutes(3)
 def test_largest_batch(check):
     """The largest batch of a training step at 800x1280."""
-    rows = []
-    ours = 'ours', 'authors'
+    rows, ours = [], ('ours', 'authors')
     archs = {'small_12_p16': (*ours, 'swin_t', 'resnet50', 'convnext_t'), 'small_12_p8': ours}
     for arch, names in check.choose(archs, {'nano_12_p16': ours}).items():
         for name in names:
@@ -94,7 +92,6 @@ def test_largest_batch(check):
 
 
 def _largest(check, model):
-
     def fits(batch):
         free_memory()
         try:

@@ -53,10 +53,7 @@ def test_cannot(check):
 
 @pytest.fixture
 def run(tmp_path):
-    """A function that runs checks as a user does; it returns exit code, output, and results by stage and name.
-
-    They are in a folder with checks that end in every way, ``run.folder``.
-    """
+    """A function that runs the checks of ``run.folder`` as a user does: code, output, results by stage and name."""
     def run(*words):
         done = subprocess.run([sys.executable, '-m', 'pytest', '-m', 'gpu', 'tests', f'--gpu-out={tmp_path}', *words],
                               cwd=run.folder.parent, env=environment(), text=True, stdout=subprocess.PIPE,

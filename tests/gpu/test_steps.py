@@ -49,8 +49,7 @@ def test_deterministic(check):
 
 
 def _everything(model, images, dtype):
-    found = step(model, images, dtype)
-    return found | {f'statistics {name}': value.cpu() for name, value in model.named_buffers()}
+    return step(model, images, dtype) | {f'statistics {name}': value.cpu() for name, value in model.named_buffers()}
 
 
 def test_waits(check):

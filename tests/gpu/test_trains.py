@@ -21,13 +21,9 @@ pytestmark = pytest.mark.gpu
 DEMOS = dict(
     detector=('maskrcnn_xcit_n12_p16_small', 'coco/bbox_mAP_50', 0.5, ('train_cfg.max_epochs', 6, 1)),
     segmentor=('semfpn_xcit_n12_p16_small', 'mIoU', 60., ('train_cfg.max_iters', 700, 6)))
-#: One epoch of the detector, and as many iterations of the segmentor.
-_LENGTH = dict(detector=1, segmentor=60)
 _LOG_ALL = ('--cfg-options', 'default_hooks.logger.interval=1', 'log_processor.window_size=1')
 #: The largest relative difference of a loss in a group.
 _LIMIT = 1e-5
-#: Iterations before the ones that are timed: memory is allocated, and algorithms are chosen.
-_WARM_UP = 10
 #: By family of configs: the data set.
 _FAMILIES = dict(maskrcnn='coco', upernet='ade20k', semfpn='ade20k')
 
@@ -46,10 +42,7 @@ def _demo_data(tools, name='demo', size=192, counts=(480, 80)):
 
 
 def _training(check, task, data, work_dir, *, length=None):
-    """Return the arguments of ``train`` for a demo, without validation, for some epochs (or the segmentor) iterations.
-
-    By default as many as ``make demo`` has; tiny ones have a length of their own.
-    """
+    """Return the arguments of ``train`` for a demo without validation, by default as long as ``make demo``."""
     config, _, _, (key, full, tiny) = DEMOS[task]
     small = ('--image-size', 64, '--batch-size', 2, '--workers', 0)
     # deterministic algorithms have no histogram for mIoU on a GPU, and the demos are tested by the tool
@@ -81,8 +74,7 @@ def _train_and_test(tools, task, kind, options, data):
     tools.run(f'train_{task}_{kind}', 'train', *_training(tools.check, task, data, work_dir), *options)
     seconds = round(time.monotonic() - start)
     tools.run(f'test_{task}_{kind}', 'test', config, work_dir, '--data-root', data, '--work-dir', work_dir / 'test')
-    log = max((work_dir / 'test').glob('*/*.json'))
-    return json.loads(log.read_text()).get(metric), seconds
+    return json.loads(max((work_dir / 'test').glob('*/*.json')).read_text()).get(metric), seconds
 
 
 @pytest.mark.minutes(4)
@@ -112,9 +104,9 @@ def test_resume(check):
 
 
 def _train(tools, task, data, name, *options, until=None):
-    work_dir = tools.folder / name
+    work_dir, length = tools.folder / name, dict(detector=1, segmentor=60)[task]  # epochs and iterations
     tools.run(f'{name}{"_stopped" if until else ""}', 'train',
-              *_training(tools.check, task, data, work_dir, length=_LENGTH[task]), *DETERMINISTIC, *_LOG_ALL, *options,
+              *_training(tools.check, task, data, work_dir, length=length), *DETERMINISTIC, *_LOG_ALL, *options,
               until=until)
     return work_dir
 
@@ -184,7 +176,7 @@ def test_full_config(check, family, patch_size):
     tools.run('measure', 'measure', config, '--data-root', data, '--iterations', iterations, '--images',
               check.choose(4, 1), '--out', out, *options)
     found = json.loads(out.read_text())['training']
-    warm_up = min(_WARM_UP, iterations - 1)
+    warm_up = min(10, iterations - 1)  # memory is allocated, and algorithms are chosen
     seconds, waiting, losses = (found[name][warm_up:] for name in ('iteration_seconds', 'waiting_seconds', 'losses'))
     median, batch, peak = statistics.median(seconds), found['batch_size'], found['peak_memory_gib']
     share = f'{sum(waiting) / sum(seconds):.0%}'

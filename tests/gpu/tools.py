@@ -41,11 +41,8 @@ class Tools:
     def run(self, name: str, tool: str, *args, grouped: bool = False, until: Callable | None = None):
         """Run a tool with its arguments and wait for it; its output is in ``logs/CHECK_NAME.txt``.
 
-        With ``grouped`` torch's launcher starts it, as a group of one process. ``until`` is called again and again;
-        when it returns True, the tool gets a SIGTERM and must stop by it.
-
-        Raises:
-            ToolError: It failed or did not end in time, or it ended before ``until`` returned True.
+        With ``grouped`` torch's launcher starts it, as a group of one process. When ``until()`` is True, the tool gets
+        a SIGTERM and must stop by it.
         """
         log = Path(self.check.out, 'logs', f'{self.name}_{name}.txt')
         log.parent.mkdir(exist_ok=True)
@@ -125,11 +122,7 @@ def complaint(text: str) -> str:
 
 
 def amp_options(check) -> dict:
-    """Return the options of a training for each kind of mixed precision that the device has, by its name.
-
-    On a GPU float16, which is what ``--amp`` means there, and bfloat16; both scale the loss. On a CPU what ``--amp``
-    means there, or float32 if the processor does not multiply in bfloat16.
-    """
+    """Return the options of a training for each kind of mixed precision that the device has, by its name."""
     if not check.is_cuda:
         return dict(amp=['--amp']) if has_bfloat16('cpu') else dict(float32=[])
     # the check of a config accepts the dtype only beside the type, which --amp sets later

@@ -13,9 +13,7 @@ RETINA = ROOT / 'configs/retinanet_xcit_s12_p16_coco.py'
 
 
 def write_boxes(root, *images, classes=('a', 'b')):
-    """Write the training annotations of images ``(width, height, objects)``; objects are ``(class, width, height)``.
-
-    Ids have gaps, and begin at 3 and 7."""
+    """Write annotations of images ``(width, height, objects)``, objects ``(class, width, height)``; ids have gaps."""
     content = dict(images=[], annotations=[], categories=[
         dict(id=7 + 5 * place, name=name) for place, name in enumerate(classes)])
     for number, (width, height, objects) in enumerate(images):

@@ -7,9 +7,8 @@ from pathlib import Path
 class Disk:
     """Records calls within a folder as ``(call, names..., size)``; a call whose key is in ``failing`` raises that.
 
-    ``*`` stands for the random part of a temporary name, ``.`` for the folder itself. A flush has the size of the file
-    too, as what is written later may be lost. Deletions of missing files are not recorded. A call that repeats the
-    previous one is not recorded and does not fail.
+    ``*`` stands for the random part of a temporary name, ``.`` for the folder itself. The size is that of a flushed
+    file. Deletions of missing files and repetitions of the previous call are not recorded.
     """
 
     def __init__(self, folder, monkeypatch):
@@ -20,7 +19,6 @@ class Disk:
         monkeypatch.setattr(Path, 'rename', self._noted('rename', Path.rename))
 
     def _noted(self, call, function):
-
         def noted(*args, **options):
             entry = self._entry(call, *args)
             if entry and self.calls[-1:] != [entry]:
@@ -43,5 +41,4 @@ class Disk:
         return None
 
     def _name(self, path):
-        name = os.path.relpath(path, self.folder)
-        return re.sub(r'\.[0-9a-f]{8}\.part$', '.*.part', name)
+        return re.sub(r'\.[0-9a-f]{8}\.part$', '.*.part', os.path.relpath(path, self.folder))

@@ -40,7 +40,6 @@ def kinds_of(report):
 
 
 def kinds_in(dataset, **how):
-    """Return the kinds of all findings in a data set."""
     return kinds_of(check_data_set(dataset, **how))
 
 

@@ -1,6 +1,4 @@
 """A tiny model, its content in the weight files of every project, random values, and comparisons."""
-import os
-
 import torch
 
 from xcit_dense import XCiT, XCiTClassifier
@@ -33,30 +31,22 @@ def dense_state(patch_size=16):
 
 def official_state(patch_size=16, num_classes=10):
     """Return the content of the authors' ImageNet file of this size: no pyramid, but a classifier."""
-    state = {n: v for n, v in dense_state(patch_size).items() if not n.startswith('fpn')}
-    shapes = {'cls_token': (1, 1, 32)}
-    for block in ('cls_attn_blocks.0.', 'cls_attn_blocks.1.'):
-        shapes |= {f'{block}gamma1': (32, ), f'{block}gamma2': (32, )}
-        for layer, shape in (('attn.qkv', (96, 32)), ('attn.proj', (32, 32)), ('mlp.fc1', (128, 32)),
-                             ('mlp.fc2', (32, 128)), ('norm1', (32, )), ('norm2', (32, ))):
-            shapes |= {f'{block}{layer}.weight': shape, f'{block}{layer}.bias': shape[:1]}
-    shapes |= {'norm.weight': (32, ), 'norm.bias': (32, ), 'head.weight': (num_classes, 32),
-               'head.bias': (num_classes, )}
-    return {**state, **{name: torch.randn(shape) for name, shape in shapes.items()}}
+    model = XCiTClassifier(dict(TINY, patch_size=patch_size), num_classes=num_classes, norm_cfg=dict(type='BN'))
+    return dict(randomise(model).state_dict())
 
 
 def prefixed(state, prefix):
     return {f'{prefix}{name}': value for name, value in state.items()}
 
 
-class Bomb:
-    """Creates a folder when it is unpickled."""
+class Call:
+    """Calls a function when it is unpickled."""
 
-    def __init__(self, path):
-        self.path = path
+    def __init__(self, function, *args):
+        self.call = function, args
 
     def __reduce__(self):
-        return os.mkdir, (str(self.path), )
+        return self.call
 
 
 def save(path, content):
@@ -87,8 +77,7 @@ def build_golden_classifier(patch_size, tokens_norm, golden):
 
 def loss_of(levels):
     """Return the loss of the golden files."""
-    return sum((x * torch.linspace(-1, 1, x.numel(), dtype=x.dtype, device=x.device).view_as(x)).mean()
-               for x in levels)
+    return sum((x * torch.linspace(-1, 1, x.numel(), dtype=x.dtype, device=x.device).view_as(x)).mean() for x in levels)
 
 
 def assert_equal(got, wanted, where=''):

@@ -9,10 +9,7 @@ CLASSES = ('tumour', 'lymphocyte')
 
 
 def make_nuclei(root, num_train=32, num_val=12, sides=(300, 600), most=150, seed=0) -> Path:
-    """Write ``annotations/instances_{train,val}2017.json`` and the folders ``train2017`` and ``val2017``.
-
-    The ``sides`` of images are in pixels. They have ``most`` objects at most, and large ones at least a fifth of them.
-    """
+    """Write images with ``sides`` in pixels and at most ``most`` objects; large ones have at least a fifth of them."""
     root = Path(root)
     for stream, (split, count) in enumerate(dict(train=num_train, val=num_val).items()):
         (root / f'{split}2017').mkdir(parents=True)

@@ -12,10 +12,7 @@ _HEAD = '<ir_version: 10, opset_import: ["": 20]>\n'
 
 
 def write_detector(path, dets, labels, masks=None, num=None, **metadata):
-    """Write a detector that finds the same objects in every image.
-
-    The boxes of dets (n, 5), with scores, are in shares of the width and height; num of the n are real.
-    """
+    """Write a detector that always finds dets (n, 5), boxes in shares of the sides and scores; num of them are real."""
     n, num = len(dets), len(dets) if num is None else num
     tensors, outputs, lines = dict(dets_=dets, labels_=labels), '', ''
     if masks is not None:

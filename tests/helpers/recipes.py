@@ -2,8 +2,9 @@
 import runpy
 from importlib.util import find_spec
 
+import pytest
 import torch
-from mmengine.registry import MODELS, init_default_scope
+from mmengine.registry import MODELS, DefaultScope, init_default_scope
 
 from helpers.paths import ROOT
 from xcit_dense import list_models
@@ -30,6 +31,16 @@ def build(cfg, device='cpu'):
     init_default_scope(cfg.default_scope)
     with torch.device(device):
         return MODELS.build(cfg.model)
+
+
+def mmpretrain_classifier(arch, num_classes):
+    """Return mmpretrain's own classifier of an arch."""
+    models, arch = pytest.importorskip('mmpretrain.models'), get_arch(arch)
+    backbone = dict(type='XCiT', patch_size=arch.patch_size, embed_dims=arch.embed_dims, depth=arch.depth,
+                    num_heads=arch.num_heads, tokens_norm=arch.tokens_norm, layer_scale_init_value=arch.eta)
+    head = dict(type='LinearClsHead', num_classes=num_classes, in_channels=arch.embed_dims)
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        return models.ImageClassifier(backbone=backbone, head=head)
 
 
 def nano(cfg, keep_weights=False):

@@ -31,7 +31,6 @@ SOURCES = dict(python=random.random, python_gauss=lambda: random.gauss(0, 1), nu
 
 
 def draw():
-    """One number of every source."""
     return {name: float(source()) for name, source in SOURCES.items()}
 
 
@@ -106,7 +105,6 @@ def short_config(demo_data, work_dir, iterations=2, **checkpoint):
 
 
 def train(cfg, *hooks, resume=False):
-    """Train and return the content of the newest checkpoint."""
     forget_run()  # two runs of one second have one log and its curves, and a log has a warning once
     cfg = copy.deepcopy(cfg)
     cfg.resume = resume
@@ -169,6 +167,5 @@ def whole_run(name, data_root, tmp_path_factory):
     """Return the last checkpoint of a run without interruption."""
     if name not in _WHOLE:
         config, workers, changes = CASES[name]
-        cfg = make_config(config, data_root, tmp_path_factory.mktemp('whole'), workers, **changes)
-        _WHOLE[name] = train(cfg)
+        _WHOLE[name] = train(make_config(config, data_root, tmp_path_factory.mktemp('whole'), workers, **changes))
     return _WHOLE[name]

@@ -35,10 +35,7 @@ def let_many_classes_win(model):
 
 
 def predicted(model, images, size=None):
-    """Return mmseg's samples for RGB images (B, H, W, 3), uint8, as a segmentor predicts them.
-
-    ``size`` is that of the images before they were resized, which the labels have.
-    """
+    """Return mmseg's samples for RGB images (B, H, W, 3), uint8; the labels have their ``size`` before a resize."""
     images = torch.as_tensor(images)
     shape = tuple(images.shape[1:3])
     samples = [SegDataSample(metainfo=dict(ori_shape=tuple(size or shape), img_shape=shape)) for _ in images]
@@ -48,10 +45,7 @@ def predicted(model, images, size=None):
 
 
 def check_labels(found, samples, classes=2, threshold=None):
-    """Compare ``labels``, and ``scores`` if given, with mmseg's samples, which have this number of classes.
-
-    ``threshold`` is that of a head of one channel.
-    """
+    """Compare ``labels`` and ``scores`` with samples of so many classes; a head of one channel has a threshold."""
     labels, seen = torch.as_tensor(found['labels']).long(), set()
     for i, sample in enumerate(samples):
         wanted, logits = sample.pred_sem_seg.data[0].long(), sample.seg_logits.data

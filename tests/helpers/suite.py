@@ -28,14 +28,11 @@ def _part(text):
 
 @pytest.hookimpl(tryfirst=True)  # before --random-order
 def pytest_collection_modifyitems(config, items):
-    """Put files of many bytes first, which mostly take longest, so that all processes end together; keep one part.
-
-    Their names choose the part, so that it stays the same when others are added.
-    """
+    """Put files of many bytes first, which mostly take longest, so that all processes end together; keep one part."""
     items.sort(key=lambda item: (-item.path.stat().st_size, item.path))
     if config.option.part:
         part, parts = config.option.part
-        kept = [item for item in items if crc32(item.nodeid.encode()) % parts == part - 1]
+        kept = [item for item in items if crc32(item.nodeid.encode()) % parts == part - 1]  # the same if others come
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = kept
 

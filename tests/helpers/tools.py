@@ -9,8 +9,8 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from collections import namedtuple
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from importlib import import_module, metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,14 +28,8 @@ from helpers.paths import ROOT
 from xcit_dense.compat import versions
 from xcit_dense.report import ending
 
-
-@dataclass
-class Done:
-    """The result of a tool: its exit code, what it printed (with errors), and its last message."""
-
-    returncode: int
-    stdout: str
-    message: str = ''
+#: The result of a tool: its exit code, what it printed (with errors), and its last message.
+Done = namedtuple('Done', 'returncode stdout message', defaults=('', ))
 
 
 def forget_run():
@@ -146,9 +140,8 @@ def environment(**more):
     return {**os.environ, 'PYTHONPATH': path, **{key: str(value) for key, value in more.items()}}
 
 
-def run_process(name, *args, cwd=ROOT, check=True, env=None, python=()):
-    """Run a tool as a user does, in a new process."""
-    command = [sys.executable, *python, str(ROOT / 'tools' / name), *map(str, args)]
+def run_process(name, *args, cwd=ROOT, check=True, env=None):
+    command = [sys.executable, str(ROOT / 'tools' / name), *map(str, args)]
     done = subprocess.run(command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           env=environment(**(env or {})), timeout=1500)
     assert not check or done.returncode == 0, done.stdout[-6000:]
@@ -163,11 +156,7 @@ def python(code):
 
 
 def peak_of_tool(*args, cwd):
-    """Run a tool as a user would and return the most memory that it held, in GiB.
-
-    It is started by a small process: the peak of a child begins with that of its parent, and this one may have held
-    models.
-    """
+    """Return the peak memory, in GiB, of a tool. A small process starts it: the peak begins with its parent's."""
     starter = ('import resource, subprocess, sys; '
                'done = subprocess.run([sys.executable, "-m", "xcit_dense", *sys.argv[1:]]); '
                'print("peak", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss); sys.exit(done.returncode)')

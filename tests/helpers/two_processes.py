@@ -33,10 +33,7 @@ class TwoProcesses:
             self._processes.append((process, ours))
 
     def run(self, function, *args, seconds=300):
-        """Call a function with some arguments in both, and return both results.
-
-        An error of one is raised here. Where one ends, or not in time, both are killed, and the next call has new ones.
-        """
+        """Return the results of a function in both, or raise an error of one; where one ends or is late, both go."""
         self.start()
         results, end = [], time.monotonic() + seconds
         try:
@@ -49,10 +46,10 @@ class TwoProcesses:
         except (EOFError, OSError):  # TimeoutError is an OSError
             self.stop()
             raise
-        for result in results:
-            if isinstance(result, _Failed):
-                raise AssertionError(result.text)
-        return results
+        for is_done, result in results:
+            if not is_done:
+                raise AssertionError(result)
+        return [result for _, result in results]
 
     def in_group(self, function, *args):
         """Like `run`, with both in a process group."""
@@ -74,11 +71,6 @@ class TwoProcesses:
         self._processes = []
 
 
-class _Failed:
-    def __init__(self, text):
-        self.text = text
-
-
 def _work(rank, pipe):
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE='2')
     torch.set_num_threads(1)
@@ -86,9 +78,9 @@ def _work(rank, pipe):
         while True:
             function, args = pipe.recv()
             try:
-                result = ForkingPickler.dumps(function(*args))
+                result = ForkingPickler.dumps((True, function(*args)))
             except BaseException:
-                result = ForkingPickler.dumps(_Failed(traceback.format_exc()))
+                result = ForkingPickler.dumps((False, traceback.format_exc()))
             pipe.send_bytes(result)
 
 

@@ -60,11 +60,6 @@ def passl_state(state):
             state[n].t().contiguous() if n.endswith(linear) else state[n] for n, new in names.items()}
 
 
-def arrays(state):
-    """Tensors as PaddlePaddle pickles them."""
-    return {name: value.numpy() for name, value in state.items()}
-
-
 def write_pickle(content, path, protocol=4):
     path.write_bytes(pickle.dumps(content, protocol))
     return path

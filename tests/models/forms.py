@@ -118,8 +118,7 @@ def assert_same(got, wanted, tolerance=1e-10):
     for name, value in wanted.items():
         assert (got[name] is None) == (value is None), name
         if value is not None:
-            bound = tolerance * value.double().norm().clamp_min(1)
-            assert (got[name].double() - value.double()).norm() <= bound, name
+            assert (got[name].double() - value.double()).norm() <= tolerance * value.double().norm().clamp_min(1), name
 
 
 def lpi_step(branch, x, grid):

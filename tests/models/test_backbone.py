@@ -13,10 +13,8 @@ from xcit_dense.models.positions import FourierPositions
 @pytest.mark.parametrize('patch_size, size, wanted', (
     (16, (500, 333), ((128, 84), (64, 42), (32, 21), (16, 10))),
     (8, (500, 333), ((126, 84), (63, 42), (31, 21), (15, 10))),
-    (16, (64, 64), ((16, 16), (8, 8), (4, 4), (2, 2))),
     (8, (25, 40), ((8, 10), (4, 5), (2, 2), (1, 1))),
-    (16, (17, 17), ((8, 8), (4, 4), (2, 2), (1, 1))),
-))
+    (16, (17, 17), ((8, 8), (4, 4), (2, 2), (1, 1)))))
 def test_level_sizes(patch_size, size, wanted):
     levels = build(patch_size).eval()(torch.randn(1, 3, *size))
     assert tuple(tuple(x.shape[2:]) for x in levels) == wanted
@@ -52,8 +50,7 @@ def test_levels_of_the_pyramid_are_chosen_by_stride(patch_size):
     with torch.no_grad():
         wanted, got, plain = full(x), some(x), tokens(x)
     assert torch.equal(got[0], wanted[1]) and torch.equal(got[1], wanted[3])
-    grid = tuple(-(-side // patch_size) for side in (70, 90))
-    assert [tuple(p.shape) for p in plain] == [(1, 32, *grid)] * 4
+    assert [tuple(p.shape) for p in plain] == [(1, 32, -(-70 // patch_size), -(-90 // patch_size))] * 4
     assert all(map(torch.equal, full.token_maps(x, (1, 3)), plain[1::2]))
     assert torch.equal(plain[1 if patch_size == 8 else 2], wanted[1 if patch_size == 8 else 2])
 
@@ -111,7 +108,6 @@ def test_an_empty_batch_gives_empty_maps(patch_size, mode):
 @pytest.mark.parametrize('dtype, tolerance, of_autocast', (
     (torch.float64, 1e-6, 1e-5), (torch.bfloat16, 5e-2, 5e-2), (torch.float16, 5e-3, 1e-2)))
 def test_other_types(golden, dtype, tolerance, of_autocast):
-    """In evaluation, and half types under autocast in training."""
     patch_size, tensors = golden
     model = build_golden(patch_size, tensors)
     with torch.autocast('cpu', dtype=dtype, enabled=dtype != torch.float64):
@@ -127,10 +123,7 @@ def test_other_types(golden, dtype, tolerance, of_autocast):
 
 
 def test_rows_of_any_length():
-    """The length of 65,536 large tokens is beyond float16, and the eps of a channel of zeros is zero in it.
-
-    A short row is divided by its length too.
-    """
+    """Of a length beyond float16, of zeros, where float16 has no eps, and short ones, divided by their length too."""
     attention = build(8, out_strides=None).blocks[0].attn
     with torch.no_grad():
         attention.qkv.weight.mul_(20)
@@ -145,10 +138,7 @@ def test_rows_of_any_length():
 
 
 def test_positions_are_the_papers_code():
-    """On a grid that is neither square nor small. Half types count to large ones too.
-
-    70,000 is beyond float16; a bfloat16 counts by 256 there. What is left is the rounding of the code.
-    """
+    """Also in half types on a grid of 70,000, which is beyond float16, and where bfloat16 counts by 256."""
     positions, x = FourierPositions(16), torch.empty(1, 16, 37, 211)
     exact = copy.deepcopy(positions).double()
     assert relative_error(exact(x.double()), exact.token_projection(papers_code(37, 211)[None])) < 1e-12
@@ -187,25 +177,24 @@ WRONG_OPTIONS = (
     (dict(norm_cfg=dict(type='BatchNrom')), 'BatchNrom', 'BN'), (dict(norm_cfg=dict(type='LN')), '(B, C, H, W)'),
     (dict(norm_cfg=dict(type='GN', num_groups=3)), "'num_groups': 3", '4 channels'),
     (dict(norm_cfg=dict(type='BN', momentumm=1)), 'momentumm'), (dict(with_cp='False'), 'with_cp', "'False'"),
-    (dict(norm_eval=1), 'norm_eval', '1'), (dict(channels_last=0), 'channels_last'))
+    (dict(norm_eval=1), 'norm_eval', '1'), (dict(channels_last=0), 'channels_last'),
+    (dict(out_indices=(0, 1), out_strides=None, frozen_stages=3), 'frozen_stages', ' 2', '3'),  # two blocks are built
+    *((dict(init_cfg=init_cfg), 'init_cfg must be') for init_cfg in (
+        dict(type='Pretrained'), dict(type='Pretrained', checkpoint=None),
+        dict(type='Pretrained', checkpoint='a.pth', map_location='cuda'),
+        [dict(type='TruncNormal', layer='Linear'), dict(type='Pretrained', checkpoint='a.pth')],
+        [dict(type='Pretrained', checkpoint='a.pth'), dict(type='TruncNormal', layer='Linear')])))
+WRONG_IMAGES = (
+    (torch.zeros(1, 3, 0, 40), '1 x 1', '0 x 40'), (torch.zeros(1, 4, 40, 40), 'in_channels=3', '(1, 4, 40, 40)'),
+    (torch.zeros(1, 3, 40, 40, dtype=torch.uint8), 'uint8'), (torch.zeros(3, 40, 40), '(B, 3, H, W)', '(3, 40, 40)'),
+    (torch.zeros(1, 3, 2, 40, 40), '(B, 3, H, W)', '(1, 3, 2, 40, 40)'))
 
 
 @pytest.mark.parametrize('make, value, words', [
     *((XCiT, arch, words) for arch, *words in WRONG_ARCHS),
-    *((lambda options: build(**options), options, words) for options, *words in WRONG_OPTIONS)])
-def test_wrong_archs_and_options(make, value, words):
+    *((lambda options: build(**options), options, words) for options, *words in WRONG_OPTIONS),
+    *((lambda image: build()(image), image, words) for image, *words in WRONG_IMAGES)])
+def test_wrong_archs_options_and_images(make, value, words):
     with pytest.raises(ValueError) as caught:
         make(value)
-    assert all(word in str(caught.value) for word in words), caught.value
-
-
-@pytest.mark.parametrize('image, words', (
-    (torch.zeros(1, 3, 0, 40), ('1 x 1', '0 x 40')),
-    (torch.zeros(1, 4, 40, 40), ('in_channels=3', '(1, 4, 40, 40)')),
-    (torch.zeros(1, 3, 40, 40, dtype=torch.uint8), ('uint8', )),
-    (torch.zeros(3, 40, 40), ('(B, 3, H, W)', '(3, 40, 40)')),
-    (torch.zeros(1, 3, 2, 40, 40), ('(B, 3, H, W)', '(1, 3, 2, 40, 40)'))))
-def test_wrong_images(image, words):
-    with pytest.raises(ValueError) as caught:
-        build(16)(image)
     assert all(word in str(caught.value) for word in words), caught.value

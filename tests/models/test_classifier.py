@@ -13,7 +13,8 @@ from torch.fx import symbolic_trace
 
 from helpers.models import build_golden_classifier, randomise, relative_error, save
 from helpers.paths import ROOT
-from xcit_dense import XCiT, XCiTClassifier, attention_maps, get_arch, set_fast
+from helpers.recipes import mmpretrain_classifier
+from xcit_dense import XCiT, XCiTClassifier, attention_maps, set_fast
 from xcit_dense.errors import ConfigError
 from xcit_dense.models.trunk import fuse_backbones
 from xcit_dense.weights import load_classifier
@@ -42,11 +43,10 @@ def test_rates_by_layer_of_mmpretrain():
 @pytest.mark.parametrize('scope, name', (('mmdet', 'LearningRate'), ('mmseg', 'LearningRate'), ('mmseg', 'Layer')))
 def test_rates_by_layer_of_the_dense_frameworks(scope, name):
     import_module(f'xcit_dense.for_{scope}')
-    kind = f'{name}DecayOptimizerConstructor'
 
     def groups_of(**rules):
         constructor = OPTIM_WRAPPER_CONSTRUCTORS.build(dict(
-            type=f'{scope}.{kind}', paramwise_cfg=dict(decay_rate=0.5, **rules),
+            type=f'{scope}.{name}DecayOptimizerConstructor', paramwise_cfg=dict(decay_rate=0.5, **rules),
             optim_wrapper_cfg=dict(optimizer=dict(type='AdamW', lr=1., weight_decay=0.1))))
         return {group['param_names'][0]: group for group in constructor(model).optimizer.param_groups}
 
@@ -55,9 +55,9 @@ def test_rates_by_layer_of_the_dense_frameworks(scope, name):
     model.backbone, model.head = backbone, nn.Linear(2, 2)
     groups = groups_of(num_layers=2)
     assert groups.keys() == {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    for name, rate, decay in (('backbone.blocks.0.mlp.fc1.weight', 1 / 4, 0.1), ('backbone.blocks.1.gamma1', 1 / 2, 0.),
-                              ('head.weight', 1, 0.1), ('head.bias', 1, 0.)):
-        assert groups[name]['lr'] == rate and groups[name]['weight_decay'] == decay
+    for key, rate, decay in (('backbone.blocks.0.mlp.fc1.weight', 1 / 4, 0.1), ('backbone.blocks.1.gamma1', 1 / 2, 0.),
+                             ('head.weight', 1, 0.1), ('head.bias', 1, 0.)):
+        assert groups[key]['lr'] == rate and groups[key]['weight_decay'] == decay
     for wrong in (dict(num_layers=7), dict(decay_type='stage_wise')):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             groups_of(**wrong)
@@ -107,7 +107,6 @@ def test_evaluation_equals_the_release(classifier, is_fast):
 
 @pytest.mark.parametrize('is_fast, with_cp', ((True, False), (True, True), (False, False)))
 def test_training_equals_the_release(classifier, is_fast, with_cp):
-    """In float32 layer by layer, in float64 tensor by tensor."""
     model, tensors = classifier
     model.with_cp = with_cp
     for dtype, tolerance in ((torch.float32, TOLERANCE), (torch.float64, 5e-7)):
@@ -137,38 +136,26 @@ def test_the_other_norm_with_each_patch_trains_in_both_forms(patch_size, tokens_
     assert_same(*steps)
 
 
-def timm_model(name):
-    timm = pytest.importorskip('timm')
-    return timm.create_model(f'xcit_{name}_224', num_classes=7)
-
-
-def mmpretrain_model(name):
-    models = pytest.importorskip('mmpretrain.models')
-    arch = get_arch(name)
-    backbone = dict(type='XCiT', patch_size=arch.patch_size, embed_dims=arch.embed_dims, depth=arch.depth,
-                    num_heads=arch.num_heads, tokens_norm=arch.tokens_norm, layer_scale_init_value=arch.eta)
-    head = dict(type='LinearClsHead', num_classes=7, in_channels=arch.embed_dims)
-    with DefaultScope.overwrite_default_scope('mmpretrain'):
-        return models.ImageClassifier(backbone=backbone, head=head)
+def timm_classifier(name, num_classes):
+    return pytest.importorskip('timm').create_model(f'xcit_{name}_224', num_classes=num_classes)
 
 
 @pytest.mark.parametrize('name', ('nano_12_p8', 'tiny_12_p16', pytest.param('small_24_p8', marks=pytest.mark.slow)))
-@pytest.mark.parametrize('make', (timm_model, mmpretrain_model))
+@pytest.mark.parametrize('make', (timm_classifier, mmpretrain_classifier))
 def test_sizes_compute_what_theirs_do(tmp_path, make, name):
-    theirs = randomise(make(name)).eval()
+    theirs = randomise(make(name, 7)).eval()
     ours = XCiTClassifier(name, num_classes=7).eval()
     load_classifier(ours, save(tmp_path / 'theirs.pth', theirs.state_dict()))
     x = torch.randn(2, 3, 64, 48)
     with torch.no_grad():
         got, wanted = ours(x), theirs(x)
-        if make is timm_model:
+        if make is timm_classifier:
             assert relative_error(ours.features(x), theirs.forward_features(x)[:, 0]) < TOLERANCE
     assert relative_error(got, wanted) < TOLERANCE
     assert relative_error(fuse_backbones(nn.Sequential(ours))(x), wanted) < 1e-5
 
 
 def test_traced_classifiers_bear_any_batch():
-    """Traced for 2 images, they run on 3 of another size."""
     model, x = randomise(build()).eval(), torch.randn(3, 3, 130, 210)
     with torch.no_grad():
         for graph in (torch.jit.trace(model, x[:2, :, :112, :144], check_trace=False), symbolic_trace(model)):

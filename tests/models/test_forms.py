@@ -23,15 +23,11 @@ def gradients(out, weights, *inputs):
 @pytest.mark.parametrize('heads, bias', ((1, True), (4, False), (8, True)))
 @pytest.mark.parametrize('common, dead', ((0, True), (0, False), (1, False), (10, False), (100, False)))
 def test_gram_form_is_the_token_form(common, dead, heads, bias):
-    """Also where all tokens share a component that is far larger than what they differ by.
-
-    ``dead`` queries and keys of zeros have no length to be divided by: neither output nor gradients are NaN.
-    """
+    """Also where tokens share far more than they differ by; dead queries and keys, without a length, give no NaN."""
     attention = randomise(XCA(32, heads, bias))
     with torch.no_grad():
-        for row in (3, 40) if dead else ():  # a query's and a key's channel
-            for parameter in attention.qkv.parameters():
-                parameter[row] = 0
+        for parameter in attention.qkv.parameters() if dead else ():
+            parameter[[3, 40]] = 0  # a query's and a key's channel
     x, weights = (torch.randn(2, 99, 32) + common * torch.randn(1, 1, 32)).requires_grad_(), torch.randn(2, 99, 32)
     got, wanted = xca.gram_form(attention, x), attention(x)
     assert relative_error(got, wanted) < 5e-6
@@ -45,9 +41,8 @@ def test_gram_form_is_the_token_form(common, dead, heads, bias):
 def test_gram_form_under_autocast_is_as_exact_as_the_token_form(in_block, dtype, common, monkeypatch):
     """Errors against float64 as root mean squares over eight draws.
 
-    Output and gradient of the input: never above the token form's. Gradients of parameters: without a common
-    component both are the rounding of the same gradient, and which one is ahead changes from draw to draw; in four
-    groups of eight draws no mean was above 1.12 times the token form's.
+    Gradients of parameters without a common component are the rounding of the same gradient, and which form is ahead
+    changes from draw to draw; in four groups of eight draws no mean was above 1.12 times the token form's.
     """
     choose_form(monkeypatch, True)
 
@@ -79,8 +74,7 @@ def test_gram_form_under_autocast_is_as_exact_as_the_token_form(in_block, dtype,
 def test_form_is_chosen_by_cost(gradient, monkeypatch):
     """One token more than 1.5 C tips it, and the output does not show it."""
     model = randomise(build(8, out_indices=(0, 1), out_strides=None)).eval().double()
-    tokens = int(1.5 * 32)
-    calls = []
+    tokens, calls = int(1.5 * 32), []
     monkeypatch.setattr(xca.Form, 'forward', lambda self, given, x, *others, run=xca.Form.forward: (
         calls.append(x.shape[1]) or run(self, given, x, *others)))
     with torch.set_grad_enabled(gradient):
@@ -101,10 +95,7 @@ def test_form_is_chosen_by_cost(gradient, monkeypatch):
 @pytest.mark.parametrize('ignoring', (64, 8), ids=lambda rows: f'{rows} of 64 queries and keys')
 @pytest.mark.parametrize('times', (1, 20, 50, 500, 5000))
 def test_queries_and_keys_that_ignore_where_tokens_vary_most(times, ignoring):
-    """Where the Gram form would lose digits the token form runs; output and gradients, beside the token form's error.
-
-    Tokens vary ``times`` as much in one direction as in the others.
-    """
+    """Tokens vary ``times`` as much in one direction: where the Gram form would lose digits, the token form runs."""
     block = randomise(build(8, out_indices=(0, ), out_strides=None)).blocks[0]
     direction = nn.functional.normalize(torch.randn(32) - 0.5, dim=0)
     direction = nn.functional.normalize(direction - direction.mean(), dim=0)  # the layer norm lets it through
@@ -136,14 +127,10 @@ def test_queries_and_keys_that_ignore_where_tokens_vary_most(times, ignoring):
 @pytest.mark.parametrize('cutting', CUTTINGS)
 @pytest.mark.parametrize('keep', (None, [0, 1.25], [0, 0]))
 @pytest.mark.parametrize('kind, training, options', (
-    *((kind, True, options) for kind in (XCA, FFN, LPI) for options in ({}, dict(affine=False))),
-    (LPI, False, {}),
+    *((kind, True, options) for kind in (XCA, FFN, LPI) for options in ({}, dict(affine=False))), (LPI, False, {}),
     (LPI, True, dict(affine=False, norm=lambda channels: nn.BatchNorm2d(channels, affine=False)))))
 def test_branches_are_the_plain_lines_to_every_gradient(kind, training, options, keep, cutting, monkeypatch):
-    """Of tokens and for gradients in any layout of memory. LPI with statistics of the batch, and of its buffers.
-
-    A dropped sample stays as it is; without any other, gradients are 0, not None.
-    """
+    """In any layout of memory. A dropped sample stays as it is; without any other, gradients are 0, not None."""
     cut_as(cutting, monkeypatch)
     choose_form(monkeypatch, True)
     for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
@@ -181,8 +168,7 @@ def test_the_gradient_of_the_matrices_is_that_of_autograd(samples, bias):
     weights = mix.prepare(heads, *parameters)
     matrix, offset, kept = mix.mix(mean, gram, N, weights, torch.float64)
     grads = torch.randn_like(matrix), torch.randn_like(offset)
-    leaves = [mean, gram, *(p for p in parameters if p is not None)]
-    wanted = torch.autograd.grad((matrix, offset), leaves, grads)
+    wanted = torch.autograd.grad((matrix, offset), [mean, gram, *(p for p in parameters if p is not None)], grads)
     with torch.no_grad():
         grad_mean, symmetric, found = mix.mix_backward(*grads, kept, mean, N, weights, parameters[3:], torch.float64)
     found = [grad_mean, symmetric, *(g for g, p in zip(found, parameters, strict=True) if p is not None)]
@@ -254,17 +240,14 @@ def test_saved_for_the_backward():
     block = randomise(build(8)).train().blocks[0]
     x = torch.randn(2, 1200, 32).requires_grad_()
     parameters = list(block.parameters())
-    small = 0.1  # matrices of C x C, and vectors
     for name, run, wanted in (('xca', partial(fast.attend, block), 1), ('ffn', partial(fast.feed_forward, block), 5),
                               ('lpi', partial(fast.mix_neighbours, block, height=40, width=30), 1),
                               ('block', partial(block, height=40, width=30), 7)):
-        assert wanted <= saved_units(run, x, parameters) < wanted + small, name
-
+        assert wanted <= saved_units(run, x, parameters) < wanted + 0.1, name  # matrices of C x C, and vectors
     assert saved_units(lambda x: released_block(block, x, 40, 30), x, parameters) > 20
 
 
 def test_chunks_have_as_many_floats_as_they_may(monkeypatch):
-    """And leave out samples that do not count."""
     x, keep = torch.empty(6, 12, 4), torch.tensor([0., 1, 0, 1, 1, 0])
     monkeypatch.setattr(ops, 'CHUNK_FLOATS', 40)
     assert residual.chunks(x, keep, 'tokens') == [

@@ -35,10 +35,7 @@ def step(run, block, x, weights, scale=1.):
 @pytest.mark.parametrize('keep', (None, torch.tensor([0, 1.25]), torch.tensor([2., 0.5])),
                          ids=('no stochastic depth', 'one dropped', 'both kept'))
 def test_whole_block_under_autocast_is_as_exact_as_the_released_form(keep, dtype, gamma, scale, slack):
-    """Root mean squares of the relative errors of six draws; with the factors that stochastic depth gives two samples.
-
-    Blocks of 24-block models start with a LayerScale of 1e-5, below what float16 keeps the digits of.
-    """
+    """In root mean square over six draws, also with the LayerScale of deep models, of which float16 loses digits."""
     ours, theirs, exact = [], [], []
     for seed in range(6):
         torch.manual_seed(seed)
@@ -103,7 +100,6 @@ def test_a_layer_scale_of_zero_gives_no_nan_in_float16():
 
 
 def test_autocast_leaves_float64_alone():
-    """As torch's own does."""
     block, x = make_block(1.).double(), torch.randn(2, TOKENS, 32).double()
     weights = torch.randn(2, TOKENS, 32).double()
     wanted = step(block, block, x, weights)

@@ -16,8 +16,6 @@ from xcit_dense.models.lpi import LPI
 from xcit_dense.models.norms import make_norm_factory
 
 TOLERANCE = 5e-6
-#: The parts with parameters of a model of each patch size, without its blocks.
-PYRAMID = {8: {'fpn1'}, 16: {'fpn1', 'fpn2'}}
 BLOCKS = [f'blocks.{i}' for i in range(TINY['depth'])]
 
 
@@ -25,7 +23,6 @@ BLOCKS = [f'blocks.{i}' for i in range(TINY['depth'])]
     (nn.BatchNorm2d, dict(type='BN'), 16), (nn.SyncBatchNorm, None, 8),
     (nn.GroupNorm, dict(type='GN', num_groups=2), 16), (OwnBatchNorm, dict(type='Own'), 8)))
 def test_norm_cfg_reaches_every_batch_norm(patch_size, kind, norm_cfg, monkeypatch):
-    """Also with a norm that a user registered."""
     monkeypatch.setitem(MODELS.module_dict, 'Own', OwnBatchNorm)
     options = dict(norm_cfg=norm_cfg) if norm_cfg else {}  # the default is synchronised
     model, x = XCiT(dict(TINY, patch_size=patch_size), **options), torch.randn(2, 3, 64, 64)
@@ -54,11 +51,9 @@ def learning_parts(frozen_stages, pyramid):
     (-1, False, True), (-1, True, False), (0, True, True), (0, False, False), (1, False, False), (2, False, True),
     (2, True, True), (3, True, False), (4, False, True), (4, True, False)))
 def test_frozen_stages_and_norm_eval_in_pairs(frozen_stages, norm_eval, levels, patch_size, with_cp, half, norm):
-    """With either batch norm, checkpointing, autocast and stochastic depth: modes, gradients, and each count."""
     model = randomise(build(patch_size, frozen_stages=frozen_stages, norm_eval=norm_eval, with_cp=with_cp,
-                            norm_cfg=dict(type=norm), drop_path_rate=0.3,
-                            **{} if levels else dict(out_strides=None)))
-    pyramid = PYRAMID[patch_size] if levels else set()
+                            norm_cfg=dict(type=norm), drop_path_rate=0.3, **{} if levels else dict(out_strides=None)))
+    pyramid = {8: {'fpn1'}, 16: {'fpn1', 'fpn2'}}[patch_size] if levels else set()
     every, learning = (learning_parts(stages, pyramid) for stages in (-1, frozen_stages))
     assert every == {part_of(name) for name, _ in model.named_parameters()}
 
@@ -88,33 +83,22 @@ def test_frozen_stages_and_norm_eval_in_pairs(frozen_stages, norm_eval, levels, 
     assert not any(module.training for module in model.eval().modules())
 
 
-def test_frozen_stages_go_no_further_than_the_blocks_that_are_built():
-    with pytest.raises(ValueError, match=r'frozen_stages.* 2\b.*\b3\b'):
-        build(out_indices=(0, 1), out_strides=None, frozen_stages=3)
-    assert not any(p.requires_grad for p in build(out_indices=(0, 1), out_strides=None, frozen_stages=2).parameters())
-
-
 def test_an_evaluation_and_a_training_in_one_backward():
-    """The statistics that the first needs for its gradient are not those that the second counts on.
-
-    (In torch's own batch norm they are: its gradients are wrong then.)
-    """
+    """The statistics for the first's gradient are not those that the second counts on, as in torch's own norm."""
     results = []
     for together in (True, False):
         torch.manual_seed(5)
         model, x = randomise(build(16)), torch.randn(2, 3, 144, 160)
-        loss = loss_of(model.eval()(x))
         if together:
-            loss = loss + loss_of(model.train()(x))
-        loss.backward()
-        if not together:
+            (loss_of(model.eval()(x)) + loss_of(model.train()(x))).backward()
+        else:
+            loss_of(model.eval()(x)).backward()
             loss_of(model.train()(x)).backward()
         results.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
     assert relative_error(*results) < TOLERANCE
 
 
-def test_batch_norms_whose_attributes_were_changed(monkeypatch):
-    """After the model was built, to what torch's own takes."""
+def test_batch_norms_whose_attributes_were_changed():
     for change in (dict(running_mean=None, running_var=None), dict(num_batches_tracked=None), dict(momentum=None),
                    dict(momentum=None, num_batches_tracked=None), dict(track_running_stats=False), dict(momentum=0.5)):
         results = []
@@ -161,8 +145,7 @@ def test_statistics_over_processes_are_those_of_the_whole_batch(two_processes, t
     batches = [([torch.randn(count, grid[0] * grid[1], 8).double() + 3 * rank for rank, count in enumerate(samples)],
                 grid) for samples, grid in (((2, 2), (5, 3)), ((1, 3), (5, 3)), ((1, 3), (1, 1)), ((1, 1), (1, 1)))]
     torch.save((branch, batches), tmp_path / 'branch.pt')
-    ranks = two_processes.in_group(lpi_steps, tmp_path)
-    for (parts, grid), *both in zip(batches, *ranks, strict=True):
+    for (parts, grid), *both in zip(batches, *two_processes.in_group(lpi_steps, tmp_path), strict=True):
         tokens, grads, buffers = lpi_step(copy.deepcopy(branch), torch.cat(parts), grid)
         assert_same({name: torch.cat([of[0][name] for of in both]) for name in tokens}, tokens)
         assert_same({name: sum(of[1][name] for of in both) for name in grads}, grads)

@@ -27,7 +27,6 @@ def modules_of(model):
 
 
 def is_fast(model):
-    """Whether the blocks of a model run in fast forms."""
     nodes, names = [model(images())[0].grad_fn], set()
     while nodes:
         node = nodes.pop()
@@ -173,7 +172,6 @@ def test_hooks_on_all_modules_fire(register, traced):
 
 
 def test_tracers_of_operations_see_ordinary_ones():
-    """Through make_fx and torch.jit, and a counter of operations."""
     model, x = make().eval(), images()
     with torch.no_grad():
         for traced in (make_fx(model)(x), torch.jit.trace(model, x, check_trace=False)):

@@ -93,7 +93,6 @@ def test_autocast_keeps_the_types_of_the_released_form(dtype):
     dict(with_cp=True, frozen_stages=0, out_strides=None), dict(norm_eval=True, norm_cfg=dict(type='BN')),
     dict(with_cp=True, norm_eval=True, norm_cfg=dict(type='BN', requires_grad=False))), ids=str)
 def test_options_of_recipes_together_are_the_released_form(options, patch_size, gram, cutting, monkeypatch):
-    """Stochastic depth with checkpointing, frozen stages and norms in evaluation."""
     cut_as(cutting, monkeypatch)
     choose_form(monkeypatch, gram)
     options = dict(norm_cfg=dict(type='SyncBN'), drop_path_rate=0.2) | options

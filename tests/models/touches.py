@@ -15,15 +15,12 @@ def make(**options):
 
 
 def replaced(module, name, make):
-    """Replace a layer by what ``make`` returns for it."""
     owner, _, last = name.rpartition('.')
     owner = module.get_submodule(owner)
     setattr(owner, last, make(getattr(owner, last)))
 
 
 class Doubled(nn.Module):
-    """A wrapper as users write it."""
-
     def __init__(self, inner):
         super().__init__()
         self.inner = inner

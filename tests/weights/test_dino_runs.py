@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import torch
 from mmengine.registry import MODELS, DefaultScope
-from PIL import Image
 
 from helpers.models import assert_equal, prefixed
 from helpers.paths import ROOT, TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
@@ -33,12 +32,8 @@ CLASSES = ('cat', 'dog', 'bird')
 
 
 @pytest.fixture(scope='module')
-def images(tmp_path_factory):
-    folder = tmp_path_factory.mktemp('images')
-    for number in range(2):
-        pixels = np.random.default_rng(number).integers(0, 256, (40, 48, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(folder / f'{number}.png')
-    return folder
+def images(class_folders):
+    return class_folders / 'val/blue'  # two
 
 
 @pytest.fixture(scope='module')

@@ -17,18 +17,17 @@ from helpers.weight_files import rejects
 from xcit_dense.errors import CheckpointError
 from xcit_dense.weights import fetch, load_backbone, read_checkpoint, zoo
 
-METRICS = {'top1', 'knn', 'linear', 'box_ap', 'mask_ap', 'miou'}
-
 
 def test_zoo_holds_every_published_file():
     published = json.loads((ROOT / 'tests/golden/published.json').read_text())
     wanted = {row['url']: row for row in published['imagenet'] + published['dense']}
+    metrics = {'top1', 'knn', 'linear', 'box_ap', 'mask_ap', 'miou'}
     assert len(published['imagenet']) == 46 and len(published['dense']) == 24
     assert {record.url for record in zoo.WEIGHTS.values()} == wanted.keys() and len(zoo.WEIGHTS) == 70
     for name, record in zoo.WEIGHTS.items():
         row = wanted[record.url]
         assert f'xcit_{record.arch}' == row['arch']
-        assert RESULTS[name] == {metric: row[metric] for metric in METRICS & row.keys()}
+        assert RESULTS[name] == {metric: row[metric] for metric in metrics & row.keys()}
     assert zoo.get_weights('xcit://small_12_p8_384_dist').url.endswith('.com/xcit/xcit_small_12_p8_384_dist.pth')
     with rejects("named 'xcit://small_12_p9_384_dist'", 'did you mean small_12_p'):
         zoo.get_weights('xcit://small_12_p9_384_dist')
@@ -71,10 +70,6 @@ def cached(tmp_path):
     return [path for path in (tmp_path / 'hub').rglob('*') if path.is_file()]
 
 
-def publish(monkeypatch, url):
-    monkeypatch.setitem(zoo.WEIGHTS, 'test', zoo.Weights('nano_12_p16', url))
-
-
 def test_addresses_are_fetched_once_and_read_offline(server, tmp_path, capsys):
     folder, address, requests = server
     load_backbone(build(), f'{address}/in1k.pth')
@@ -99,20 +94,16 @@ def test_addresses_with_one_file_name_stay_apart(server, monkeypatch):
 
 def test_published_files_lie_under_their_own_name_where_torch_caches(server, tmp_path, monkeypatch):
     address = server[1]
-    publish(monkeypatch, f'{address}/in1k.pth')
+    monkeypatch.setitem(zoo.WEIGHTS, 'test', zoo.Weights('nano_12_p16', f'{address}/in1k.pth'))
     assert fetch('xcit://test') == fetch(f'{address}/in1k.pth') == tmp_path / 'hub/checkpoints/in1k.pth'
     # a file put there by hand, as the error message says, needs no network
-    publish(monkeypatch, 'http://127.0.0.1:9/in1k.pth')
+    monkeypatch.setitem(zoo.WEIGHTS, 'test', zoo.Weights('nano_12_p16', 'http://127.0.0.1:9/in1k.pth'))
     load_backbone(build(), 'xcit://test')
 
 
 @pytest.mark.parametrize('name, words', (
-    ('missing.pth', '404'),
-    ('cut.pth', ' 1000 of 100000 bytes'),
-    ('page.pth', 'a file that begins with'),
-    ('empty.pth', 'empty file'),
-    ('weights-0123abcd.pth', 'SHA-256 .* not 0123abcd'),
-))
+    ('missing.pth', '404'), ('cut.pth', ' 1000 of 100000 bytes'), ('page.pth', 'a file that begins with'),
+    ('empty.pth', 'empty file'), ('weights-0123abcd.pth', 'SHA-256 .* not 0123abcd')))
 def test_what_cannot_be_fetched_leaves_nothing_and_names_the_fix(server, tmp_path, name, words):
     folder, address, _ = server
     (folder / 'page.pth').write_text('<html>log in first</html>')
@@ -141,8 +132,7 @@ def test_hashes_in_file_names_are_checked_but_not_dates(server):
     *((f'http://{host}/xcit.pth', 'without encryption.*Use https')
       for host in ('host', '127.0.0.1.host', '127.0.0.1:secret@host')),  # a user name is no host
     ('no/such/file.pth', 'there is no file .*no/such/file.pth'),
-    ('a' * 1000, 'there is no file'),
-))
+    ('a' * 1000, 'there is no file')))
 def test_sources_that_are_none(source, words):
     with pytest.raises(CheckpointError, match=words):
         fetch(source)
@@ -167,7 +157,6 @@ def test_redirects_follow_the_rule_for_addresses(server, tmp_path, monkeypatch):
     monkeypatch.setattr(socket, 'getaddrinfo', lambda host, *rest, **named: resolve('127.0.0.1', *rest, **named))
 
     class Redirect(http.server.BaseHTTPRequestHandler):
-
         def do_GET(self):
             self.send_response(302)
             self.send_header('Location', self.path.partition('?to=')[2])

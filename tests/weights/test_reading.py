@@ -2,8 +2,6 @@
 import argparse
 import os
 import pickle
-import subprocess
-import sys
 import time
 import zipfile
 from fractions import Fraction
@@ -16,25 +14,23 @@ from mmengine.logging import HistoryBuffer
 from mmengine.runner import load_checkpoint
 from safetensors import torch as safetensors_torch
 
-from helpers.models import Bomb, assert_equal, dense_state, save
+from helpers.models import Call, assert_equal, dense_state, save
+from helpers.tools import python
 from helpers.weight_files import rejects, write_pickle
 from xcit_dense.errors import CheckpointError
 from xcit_dense.weights import best_checkpoint, fetch, find_state_dict, newest_checkpoint, read_checkpoint
+from xcit_dense.weights.convert import convert, inspect
 from xcit_dense.weights.files import Notes, write_notes
 from xcit_dense.weights.read import _ArrayReader
 
 
 @pytest.mark.parametrize('content, words', (
-    (b'', 'an empty file'),
-    (b'<!DOCTYPE html><html>404</html>', 'a file that begins with .*html'),
+    (b'', 'an empty file'), (b'<!DOCTYPE html><html>404</html>', 'a file that begins with .*html'),
     (b'version https://git-lfs.github.com/spec/v1\n', 'begins with .*git-lfs'),
     (b'{"weights": 1}', 'begins with .*weights'),
     (b'weights {"a": 1}', 'begins with .*weights'),  # the brace where that of safetensors is
-    (bytes(range(64)), 'a file that begins with'),
-    (b'PK\x03\x04broken', 'damaged'),
-    (b'\x80\x02missing', 'damaged'),
-    (b'\x20\0\0\0\0\0\0\0{"broken', 'damaged'),
-))
+    (bytes(range(64)), 'a file that begins with'), (b'PK\x03\x04broken', 'damaged'), (b'\x80\x02missing', 'damaged'),
+    (b'\x20\0\0\0\0\0\0\0{"broken', 'damaged')))
 def test_files_that_are_no_checkpoints_say_what_they_are(tmp_path, content, words):
     path = tmp_path / 'weights.pth'
     path.write_bytes(content)
@@ -79,25 +75,15 @@ def test_what_is_saved_otherwise_says_so_without_unsafe_advice(tmp_path, write, 
 
 
 def test_file_without_weights(tmp_path):
-    with rejects('epoch'):
-        find_state_dict(read_checkpoint(save(tmp_path / 'no.pth', {'epoch': 3})), 'no.pth')
-
-
-class Call:
-    def __init__(self, function, *args):
-        self.function, self.args = function, args
-
-    def __reduce__(self):
-        return self.function, self.args
-
-
-def write_torch(content, path):
-    torch.save(content, path)
+    path = save(tmp_path / 'no.pth', {'epoch': 3})
+    for use in (inspect, partial(convert, out=tmp_path / 'out.pth', target='timm')):
+        with rejects('no.pth holds no weights', 'epoch'):
+            use(path)
 
 
 #: What a file may not hold, and how the error names it.
 REFUSED = {
-    'code': (Bomb('trace'), 'posix.mkdir'), 'shell': (Call(os.system, 'mkdir trace'), 'posix.system'),
+    'code': (Call(os.mkdir, 'trace'), 'posix.mkdir'), 'shell': (Call(os.system, 'mkdir trace'), 'posix.system'),
     'expression': (Call(eval, 'open("trace", "w")'), 'eval'), 'function': (print, 'print'),
     'attribute': (Call(getattr, HistoryBuffer, '__init__'), 'attr'),
     'pointer': (Call(np.ndarray, (1, ), np.dtype('O8'), b'AAAAAAAA'), "'O8'"),  # of the attacker's choice
@@ -108,7 +94,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize('write', (write_torch, *(partial(write_pickle, protocol=number) for number in (2, 4, 5))),
+@pytest.mark.parametrize('write', (torch.save, *(partial(write_pickle, protocol=number) for number in (2, 4, 5))),
                          ids=('torch', 'pickle 2', 'pickle 4', 'pickle 5'))
 @pytest.mark.parametrize('name', REFUSED)
 def test_a_file_that_would_run_code_is_refused(tmp_path, monkeypatch, write, name):
@@ -149,7 +135,7 @@ def test_what_a_program_allows_torch_stays_allowed_there_and_refused_here(tmp_pa
     own = [np.ndarray, np.dtype, HistoryBuffer, Fraction, argparse.Namespace,
            (dict, 'mmengine.logging.history_buffer.HistoryBuffer')]
     path = save(tmp_path / 'own.pth', {**dense_state(), 'note': argparse.Namespace(lr=1)})
-    write_torch({'x': REFUSED['array'][0]}, tmp_path / 'file.pth')
+    torch.save({'x': REFUSED['array'][0]}, tmp_path / 'file.pth')
     with torch.serialization.safe_globals(own):
         before = {*torch.serialization.get_safe_globals()}
         read_checkpoint(path)
@@ -161,7 +147,7 @@ def test_what_a_program_allows_torch_stays_allowed_there_and_refused_here(tmp_pa
 
 @pytest.mark.parametrize('wrap', (lambda v: [v, v], lambda v: (v, v), lambda v: {'a': v, 'b': v}),
                          ids=('list', 'tuple', 'dict'))
-@pytest.mark.parametrize('write', (write_torch, write_pickle))
+@pytest.mark.parametrize('write', (torch.save, write_pickle))
 def test_a_container_in_many_places_is_read_once(tmp_path, wrap, write):
     value = np.zeros(1)
     for _ in range(22):  # each holds the one before it twice
@@ -215,7 +201,7 @@ def test_torch_alone_reads_what_a_run_of_mmengine_wrote(tmp_path, own):
         read = load_checkpoint(torch.nn.Module(), str(path), map_location='cpu')
         assert read['buffer'].mean(2) == 1.5 and read['array'].tolist() == [0, 1, 2] and read['number'] == 2
         for name in set(REFUSED) - {'object', 'fields'} if not own else ():
-            write_torch({'x': REFUSED[name][0]}, path)
+            torch.save({'x': REFUSED[name][0]}, path)
             with pytest.raises((pickle.UnpicklingError, ValueError)):
                 torch.load(path)
     assert not (tmp_path / 'trace').exists()
@@ -231,7 +217,7 @@ import xcit_dense.weights
 torch.save(arrays, {str(tmp_path / "a.pth")!r})
 assert all((a == b).all() for a, b in zip(torch.load({str(tmp_path / "a.pth")!r}), arrays))
 '''
-    subprocess.run([sys.executable, '-c', code], check=True)
+    python(code)
 
 
 def test_newest_checkpoint(tmp_path):

@@ -56,10 +56,7 @@ FILES = {
         lambda t, s, e: {'state_dict': prefixed(s, 'backbone.'), 'ema_state_dict': averaged(prefixed(e, 'backbone.')),
                          'meta': meta('AverageHook')},
         dict(state_dict=1, ema=2)),
-    'an average of no framework': (lambda t, s, e: {'state_dict': s, 'ema_state_dict': e}, dict(state_dict=1, ema=2)),
-}
-
-
+    'an average of no framework': (lambda t, s, e: {'state_dict': s, 'ema_state_dict': e}, dict(state_dict=1, ema=2))}
 TITLES = {
     'dino': ('teacher', 'student'),
     'dino with average': ('teacher', 'student', 'ema (ema_state_dict.teacher)', 'ema_state_dict.student'),
@@ -70,7 +67,6 @@ TITLES = {
 
 @pytest.mark.parametrize('name', FILES)
 def test_each_model_comes_out_tensor_for_tensor(name, tmp_path):
-    """By its short names; `inspect` and errors list these."""
     states = [official_state() for _ in range(3)]
     make, numbers = FILES[name]
     path = save(tmp_path / 'several.pth', make(*states))
@@ -87,7 +83,7 @@ def test_each_model_comes_out_tensor_for_tensor(name, tmp_path):
 
 
 @pytest.mark.parametrize('cfg', ({'cfg': 'custom_hooks = [1, None]'}, {}))
-def test_which_container_has_the_average_is_not_guessed(cfg, tmp_path):
+def test_which_container_has_the_average_is_not_guessed(cfg):
     """mmengine wrote the file, and its config does not tell."""
     content = FILES["mmengine's average"][0](*(official_state() for _ in range(3)))
     content['meta'] = {'mmengine_version': '0.10.7', **cfg}
@@ -146,8 +142,7 @@ def test_no_layout_holds_the_projection_head(target, end, tmp_path):
                         'teacher.backbone.': 0, 'backbone': 0}),
     (build, "dino's", {None: 0, 'teacher': 0, 'student': 1, 'student.backbone': 1}),
     (build, 'distilled', {None: 1, 'teacher': 0, 'student': 1, 'ema': 2, 'teacher.model.backbone': 0}),
-    (headless, 'passl', {None: 1, 'student': 1, 'Teacher': 0}),
-))
+    (headless, 'passl', {None: 1, 'student': 1, 'Teacher': 0})))
 def test_init_cfg_takes_the_teacher_or_what_its_prefix_names(kind, name, prefixes, tmp_path):
     states = [official_state() for _ in range(3)]
     path = save(tmp_path / 'several.pth', FILES[name][0](*states))
