@@ -140,8 +140,8 @@ def environment(**more):
     return {**os.environ, 'PYTHONPATH': path, **{key: str(value) for key, value in more.items()}}
 
 
-def run_process(name, *args, cwd=ROOT, check=True, env=None):
-    command = [sys.executable, str(ROOT / 'tools' / name), *map(str, args)]
+def run_process(name, *args, cwd=ROOT, check=True, env=None, python=()):
+    command = [sys.executable, *python, str(ROOT / 'tools' / name), *map(str, args)]
     done = subprocess.run(command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           env=environment(**(env or {})), timeout=1500)
     assert not check or done.returncode == 0, done.stdout[-6000:]
