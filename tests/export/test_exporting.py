@@ -207,6 +207,7 @@ def test_the_tool_says_size_time_and_agreement(trained_segmentor, exported_segme
                     '--image-size', 48)
     assert json.loads(metadata_in(tmp_path / 'model.onnx')['resize'])['scale'] == [48, 48]
     assert 'MiB' in done.stdout and ' s. ' in done.stdout
+    assert 'tracing the segmentation model' in done.stdout and 'comparing the file' in done.stdout
     different, pixels = re.search(r'(\d+) of ([\d,]+) pixels have a different label', done.stdout).groups()
     assert int(different) < 1e-4 * int(pixels.replace(',', ''))  # where two classes have nearly the same score
 

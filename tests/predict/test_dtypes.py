@@ -2,6 +2,7 @@
 import copy
 import json
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -63,6 +64,13 @@ def test_the_tools_write_nearly_the_same(trained, trained_segmentor, demo_data, 
         done = run_tool('test.py', config, run, '--data-root', demo_data, '--work-dir', tmp_path / config.stem, '--amp')
         assert 'DtypeHook' in next((tmp_path / config.stem).glob('*/*.log')).read_text()
         assert 'float32' not in done.stdout
+
+
+def test_a_tested_model_is_in_the_type_once(trained_segmentor, path, bfloat16):
+    segmentor, hook = xcit_dense.load(TINY_SEG_CONFIG, trained_segmentor[0]), models.DtypeHook('bfloat16')
+    for _ in range(2):  # several tests in one run
+        hook.before_test(SimpleNamespace(model=segmentor.model))
+    assert {torch.bfloat16} in layers_seen(segmentor, path).values()
 
 
 def test_elsewhere_it_stays_in_float32_and_says_so(detector, trained, path, monkeypatch, capsys):

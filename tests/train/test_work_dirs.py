@@ -65,6 +65,8 @@ def test_a_run_in_the_folder_of_another_moves_its_files(start, two, demo_data):
     train(cfg, resume=start != 'new')
     aside, = other.glob('before_*')
     assert contents(aside) == before and read_notes(aside).run == 'another'
+    assert f'moved 2 checkpoints of an earlier run into {aside}\n' in ''.join(
+        log.read_text() for log in other.glob('*/*.log'))
     assert list(contents(other)) == ['iter_2.pth' if start == 'new' else 'iter_4.pth'] and len(contents(first)) == 2
 
 
