@@ -181,7 +181,9 @@ def test_lists_beside_the_folders_divide_them(tmp_path):
     assert found(cfg, 'val').keys() == {'s003.jpg', 's004.jpg'} and len(found(cfg)) == 8
     assert cfg.train_dataloader.dataset.metainfo.classes == exports.CAMVID
     (root / 'test.txt').write_text('s005.jpg\n')
+    shutil.copy(root / 'images/s001.jpg', root / 'images/without_a_map.jpg')
     assert len(found(segmentor(root, tmp_path / 'run'))) == 7
+    (root / 'images/without_a_map.jpg').unlink()
     (root / 'test.txt').unlink()
     (root / 'default.txt').write_text('s001\ns003\ns007\n')  # CVAT's list of all
     assert found(segmentor(root, tmp_path / 'run')).keys() == {'s001.jpg', 's007.jpg'}

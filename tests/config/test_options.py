@@ -42,7 +42,7 @@ def test_a_run_stops_by_the_first_of_several_metrics():
     cfg.default_hooks.checkpoint.update(save_best=['aAcc', 'mIoU'], rule=['less', 'greater'])
     options.set_best(cfg, patience=3)
     hook = cfg.custom_hooks[-1]
-    assert (hook.monitor, hook.rule, hook.patience) == ('aAcc', 'less', 3)
+    assert (hook.monitor, hook.rule, hook.patience, hook.min_delta) == ('aAcc', 'less', 3, 1e-6)
 
 
 def test_start_weights_are_taken_out_wherever_they_are():

@@ -117,6 +117,15 @@ def test_another_size_of_batches_leaves_out_no_image(before, now, processes, bat
     assert (loader.passes, loader.batches) == (1, batches)
 
 
+def test_each_image_of_each_process_has_random_numbers_of_its_own(monkeypatch):
+    places = []
+    for rank in range(2):
+        monkeypatch.setattr(loaders, 'get_dist_info', lambda rank=rank: (rank, 2))
+        loader = ResumableLoader(DataLoader(Numbers(), batch_sampler=BatchSampler(range(rank, 8, 2), 2, False)), 3)
+        places.append([place for batch in loader.batch_sampler for *_, place in batch])
+    assert places == [[0, 2, 4, 6], [1, 3, 5, 7]]
+
+
 @pytest.fixture
 def start_workers(monkeypatch):
     """A function that starts the workers of a loader of some data and gives its iterator; nothing waits for long."""

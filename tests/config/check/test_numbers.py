@@ -110,6 +110,7 @@ def test_milestones_and_ends_beyond_and_before_the_end_of_the_run(length, epochs
         assert bool(text) == bool(late), (milestones, text)
         words = f'milestones {late} beyond the run of {length} {"epochs" if epochs else "iterations"}'
         assert not late or f'param_scheduler.0 (MultiStepLR) has the {words}' in text
+    assert f'param_scheduler.0.milestones="{"[1,8,9]" if epochs else "[1,89,90]"}"' in text  # of the last
     for kind, key in (('CosineAnnealingLR', 'T_max'), ('PolyLR', 'end'), ('LinearLR', 'end')):
         for end, beyond in ((length - 1, False), (length, False), (length + 1, True)):
             text = warning(length, epochs, dict(type=kind, **{key: end}))

@@ -228,6 +228,9 @@ def test_queries_are_as_many_as_the_objects_and_detections_not_more(tmp_path):
         cfg = config_for(root, 'dino_xcit_n12_p16_small', **given)
         fit(cfg, given=[key.replace('__', '.') for key in given])
         assert (cfg.model.num_queries, cfg.model.test_cfg.max_per_img) == numbers
+    cfg = config_for(root, 'dino_xcit_n12_p16_small', model__num_queries=200)
+    fit(cfg)
+    assert cfg.model.num_queries == 200  # enough, and no more than tokens
     strip = [(192, height, [('a', 24, 24)] * 90) for height in (96, *[48] * 11)]
     root = write_boxes(tmp_path / 'strip', *strip, classes=('a', ))
     cfg = config_for(root, 'dino_xcit_n12_p16_small')

@@ -99,7 +99,7 @@ def test_classes_with_few_objects(tmp_path):
 
 def test_large_steps_and_short_runs(tmp_path):
     assert not looked(tmp_path, batch=12).warnings
-    assert only(looked(tmp_path, batch=13), '13 images', 'only 12', '--batch-size 3')
+    assert only(looked(tmp_path, batch=16), '16 images', 'only 12', '--batch-size 3')
     assert not looked(tmp_path, length=50, param_scheduler__0__end=50).warnings
     assert only(looked(tmp_path, length=49), '294 iterations', '--epochs 21')
     assert not looked(tmp_path, length=49, timed=['--minutes']).warnings  # as short as it was asked for
