@@ -19,7 +19,7 @@ from helpers.paths import TINY_SEG_CONFIG
 from helpers.runs import At, Metrics, die, make_config, short_config, train
 from xcit_dense.errors import CheckpointError, ConfigError
 from xcit_dense.train import DenseCheckpointHook, build_runner, work_dirs
-from xcit_dense.train.work_dirs import check_work_dir, claim_work_dir, lock_work_dir
+from xcit_dense.train.work_dirs import check_work_dir, claim_work_dir, keep_others, lock_work_dir
 from xcit_dense.weights import fetch, newest_checkpoint, read_checkpoint
 from xcit_dense.weights.files import Notes, checkpoints_in, read_notes, write_notes
 
@@ -54,6 +54,14 @@ def tell(path, to=None, **infos):
     hub['runtime_info'] = {key: value for key, value in (hub['runtime_info'] | infos).items() if value is not None}
     hub['resumed_keys'] |= dict.fromkeys(infos, True)
     torch.save(state, to or path)
+
+
+@pytest.mark.parametrize('checkpoints, best, stays', (
+    ((), ('a.pth', ), True), (('a.pth', ), (), True), ((), (), False)))
+def test_a_run_replaces_its_own_files_in_their_place(checkpoints, best, stays, tmp_path):
+    (tmp_path / 'a.pth').touch()
+    keep_others(tmp_path, 'a.pth', Notes('a run', checkpoints, best))
+    assert (tmp_path / 'a.pth').exists() == stays
 
 
 @pytest.mark.parametrize('start', ('folder', 'new'))
