@@ -8,7 +8,7 @@ from helpers.recipes import LOADABLE
 from helpers.refusals import stock
 from xcit_dense.config import image_size
 from xcit_dense.config import settings as module
-from xcit_dense.config.check.keys import concerns, differences
+from xcit_dense.config.check.keys import differences
 from xcit_dense.config.length import set_length, set_val_interval
 from xcit_dense.config.loading import load_config, read_config
 from xcit_dense.config.own import ACCUMULATED
@@ -326,10 +326,3 @@ def test_checkpoints_follow_the_validations_that_they_were_saved_with():
         cfg = Config(dict(train_cfg=loop, default_hooks=dict(checkpoint=dict(interval=saving))))
         set_val_interval(cfg, 3)
         assert cfg.train_cfg.val_interval == 3 and cfg.default_hooks.checkpoint.interval == after
-
-
-@pytest.mark.parametrize('key, other, wanted', (
-    ('model', 'model.neck', True), ('model.neck.out', 'model.neck', True), ('model.neck', 'model.neck', True),
-    ('model.neck', 'model.neck_2', False), ('model.neck_2', 'model.neck', False)))
-def test_a_key_concerns_what_contains_it_and_not_what_begins_alike(key, other, wanted):
-    assert concerns(key, ['optim_wrapper', other]) == wanted

@@ -9,6 +9,7 @@ from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.recipes import LOADABLE, build
 from xcit_dense.config import check
 from xcit_dense.config.check import check_config, check_paramwise, check_schedule
+from xcit_dense.config.check.keys import concerns
 from xcit_dense.config.check.top_level import check_top_level
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError
@@ -224,3 +225,10 @@ def test_a_key_with_a_slip_is_an_error_and_a_key_of_another_model_is_none(told):
         assert told(dict(custom_keys={key: dict(lr_mult=0.1)}), model) == ([], [])
     for key in ('absolute_pos_embed', 'query_embed', 'norm9', 'backbone.stages.0.blocks.3.norm', 'backbone.unet'):
         assert told(dict(custom_keys={key: dict(lr_mult=0.1)}), model) == ([], [f'custom_keys.{key}'])
+
+
+@pytest.mark.parametrize('key, other, wanted', (
+    ('model', 'model.neck', True), ('model.neck.out', 'model.neck', True), ('model.neck', 'model.neck', True),
+    ('model.neck', 'model.neck_2', False), ('model.neck_2', 'model.neck', False)))
+def test_a_key_concerns_what_contains_it_and_not_what_begins_alike(key, other, wanted):
+    assert concerns(key, ['optim_wrapper', other]) == wanted
