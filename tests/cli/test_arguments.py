@@ -124,6 +124,8 @@ REJECTED = dict(
 def test_values_that_they_may_not(name, capsys):
     for options in REJECTED[name].split(', '):
         assert options.split()[-1] in rejected(f'{name} {LEAST[name][0]} {options}', capsys), options
+    if name == 'test':
+        assert 'epochs, or short' in rejected('test c w --linear long', capsys)
 
 
 def test_what_may_not_be_left_out(capsys):

@@ -159,7 +159,8 @@ def test_given_again_it_changes_nothing(config, strength):
 
 
 @pytest.mark.parametrize('change, words', (
-    ({'train_dataloader.dataset.pipeline': [dict(type='Mine')]}, 'load and end'),
+    *(({'train_dataloader.dataset.pipeline': [dict(type=name) for name in names]}, 'load and end') for names in (
+        ('LoadImageFromFile', 'Mine'), ('Mine', 'PackDetInputs'))),
     (dict(train_dataloader=None), 'train_dataloader'),
     (dict(model=dict(_delete_=True, type='?'), default_scope='own'), 'own')))
 def test_configs_that_it_cannot_change(change, words):

@@ -18,7 +18,7 @@ from helpers.paths import TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.check import check_data_set
 from xcit_dense.data.classes import classes_of_data, take_classes
-from xcit_dense.data.folders import files_below, find_images, label_map_of
+from xcit_dense.data.folders import files_below, find_images, label_map_of, seen_in
 from xcit_dense.errors import DataError
 from xcit_dense.predict.files import find_sources
 
@@ -101,6 +101,15 @@ def test_links_to_nowhere_and_mmsegs_hidden_folders(root):
     hidden.parent.mkdir()
     Image.new('RGB', (64, 64)).save(hidden)
     assert 'map-missing' in kinds_in(mmsegs) and kinds_in(ours) == set()
+
+
+def test_what_is_seen_in_a_folder(tmp_path):
+    kinds = [f'a/{number}.{kind}' for amount, kind in enumerate('abcde', 1) for number in range(amount)]
+    tree(tmp_path, *kinds, 'a/.hidden', '.git/x', 'b/c/README', *(f'many/{number}/x' for number in range(99)))
+    (tmp_path / 'empty').mkdir()
+    assert seen_in(tmp_path).startswith(
+        '- a: 5 .e, 4 .d, 3 .c, 2 .b\n- b/c: 1 README\n- empty: nothing\n- many/0: 1 x\n- many/1: 1 x\n')
+    assert seen_in(tmp_path).endswith(': 1 x\n- and more')
 
 
 def test_the_suffix_of_label_maps_is_what_stands_behind_the_stem():

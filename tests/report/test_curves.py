@@ -96,17 +96,18 @@ def test_losses_on_the_validation_data_have_the_colours_of_the_training(tmp_path
     assert len({lines[name].get_color() for name in ('loss', 'loss_a', 'loss_b')}) == 3
 
 
-@pytest.mark.parametrize('steps, epochs', (
-    (range(50, 1001, 50), 10), (range(30, 1001, 30), 10),  # an epoch has 100 iterations; its last is logged or not
-    (range(85, 1021, 85), 10), ((1, 2), None)))  # nothing is known after one epoch
-def test_epochs_are_a_second_axis(steps, epochs, tmp_path):
-    write_logs(tmp_path, [dict(loss=1., epoch=(step - 1) // 100 + 1, step=step) for step in steps])
+@pytest.mark.parametrize('steps, length, epochs', (
+    (range(50, 1001, 50), 100, 10), (range(30, 1001, 30), 100, 10),  # the last of an epoch is logged or not
+    (range(85, 1021, 85), 100, 10), ((1, 2), 100, None),  # nothing is known after one epoch
+    (range(1, 11), 1, 10)))
+def test_epochs_are_a_second_axis(steps, length, epochs, tmp_path):
+    write_logs(tmp_path, [dict(loss=1., epoch=(step - 1) // length + 1, step=step) for step in steps])
     axes = figure_of(tmp_path).axes[0]
     assert [child.get_xlabel() for child in axes.child_axes] == (['epoch'] if epochs else [])
     if epochs:
         axes.figure.draw_without_rendering()
         left, right = axes.child_axes[0].get_xlim()
-        assert left < 0.3 * epochs and abs(right - epochs) < 0.5 and right == pytest.approx(axes.get_xlim()[1] / 100)
+        assert left < 0.3 * epochs and abs(right - epochs) < 0.5 and right == pytest.approx(axes.get_xlim()[1] / length)
 
 
 def test_a_log_without_losses_has_no_curves(tmp_path):

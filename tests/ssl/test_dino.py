@@ -7,7 +7,7 @@ import pytest
 import torch
 from mmengine.hooks import Hook
 from mmengine.optim import OptimWrapper
-from mmengine.registry import PARAM_SCHEDULERS
+from mmengine.registry import HOOKS, PARAM_SCHEDULERS
 
 import xcit_dense
 from helpers.models import randomise, relative_error
@@ -16,6 +16,7 @@ from helpers.runs import make_config, train
 from xcit_dense.config.loading import load_config
 from xcit_dense.errors import ConfigError
 from xcit_dense.ssl.dino import DINO, DINOHead, dino_loss
+from xcit_dense.ssl.dino_hooks import DINOHook
 
 ARCH = dict(embed_dims=32, depth=2, num_heads=4, patch_size=8, tokens_norm=False)
 
@@ -144,6 +145,8 @@ def test_the_schedules_of_the_recipe():
     optimizer = torch.optim.AdamW([
         dict(params=[torch.zeros(1, requires_grad=True)], weight_decay=decay) for decay in (0.04, 0.)], lr=2e-3)
     wrapper = OptimWrapper(optimizer)
+    hook = next(hook for hook in cfg.custom_hooks if hook.type == 'DINOHook')
+    assert vars(HOOKS.build(hook)) == vars(DINOHook())
     for scheduler in cfg.param_scheduler:
         kind = PARAM_SCHEDULERS.get(scheduler.pop('type'))
         assert scheduler.pop('convert_to_iter_based')
