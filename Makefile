@@ -5,7 +5,7 @@
 # make demo-finetune     train on three classes, fine-tune on two new ones with few images, compare with random weights
 # make demo-dino         train without labels, test the features, start a segmentor, compare with random weights
 # make test              the quick tests
-# make test-integration  the tests that start processes, build the package or need another environment
+# make test-integration  tests that start tools as users do, build the package or need another environment
 # make test-slow         tests that take more than a second, more cases of quick ones; a third: ARGS="--part 1/3"
 # make test-full         all tests: those three together
 # make test-onedl        the quick tests with the maintained forks, in .venv-onedl

@@ -15,6 +15,7 @@ from helpers.paths import ROOT, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.suite import pytest_addoption, pytest_collection_modifyitems, pytest_runtest_call  # noqa: F401
 from helpers.tools import as_in_a_process_of_its_own, run_tool, without_waiting
 from helpers.two_processes import TwoProcesses
+from xcit_dense._utils import machine
 from xcit_dense._utils.processes import end_workers
 from xcit_dense.config.check import trial
 from xcit_dense.data.demo import make_demo_data
@@ -59,6 +60,12 @@ def _fresh():
         random.seed(0)
         yield
         end_workers()
+
+
+@pytest.fixture
+def bfloat16(monkeypatch):
+    """This machine has it; emulated, it gives the same."""
+    monkeypatch.setattr(machine, 'has_bfloat16', lambda device: True)
 
 
 @pytest.fixture(scope='session', params=(8, 16), ids=('p8', 'p16'))

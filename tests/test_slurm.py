@@ -14,8 +14,8 @@ COMMAND = '''#!/usr/bin/env bash
 '''
 HOSTS = '''[ "$1" != show ] || for host in first second third; do echo $host || exit; sleep 0.1; done
 '''
-#: A training that takes its time to save; scancel sends the signal to it.
-SAVING = '''trap 'sleep 1; echo saved >> "$CALLS"; exit 1' TERM
+#: A training that saves until it may end; scancel sends the signal to it.
+SAVING = '''trap 'until [ -e "$CALLS.go" ]; do sleep 0.05; done; echo saved >> "$CALLS"; exit 1' TERM
 echo $$ > "$CALLS.pid"
 for _ in {1..300}; do sleep 0.1; done'''
 
@@ -84,5 +84,6 @@ def test_a_signal_lets_the_training_save_and_puts_the_job_back(slurm, tmp_path, 
             assert process.poll() is None
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
+    (tmp_path / 'calls.go').touch()
     assert end(process)[1] == 0
     assert calls()[2:] == [['scancel', '--signal=TERM', '1234567'], ['saved'], ['scontrol', 'requeue', '1234567']]

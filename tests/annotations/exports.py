@@ -5,8 +5,8 @@ import shutil
 import cv2
 import numpy as np
 import yaml
-from annotations.exports_segmentation import save
 
+from helpers.exports_segmentation import save
 from xcit_dense.data.demo import CLASSES, paint, texture
 
 #: Folder and annotation file of each part of a Roboflow export.

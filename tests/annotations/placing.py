@@ -5,7 +5,6 @@ from pathlib import Path
 
 from mmdet.datasets import CocoDataset
 from mmengine.config import Config
-from mmengine.registry import DATASETS, init_default_scope
 
 from helpers.paths import TINY_SEG_CONFIG
 from xcit_dense.annotations import DataOptions, place_data
@@ -43,16 +42,6 @@ def segmentor(root, work_dir, **options):
     check_before_training(cfg)
     take_classes(cfg)
     return cfg
-
-
-def found(cfg, part='train'):
-    """Return the labels that the pipeline of a segmentor loads, for each image of a part by its name."""
-    init_default_scope('mmseg')
-    dataset = cfg[f'{part}_dataloader'].dataset
-    steps = [step for step in dataset.pipeline if step['type'] in ('LoadImageFromFile', 'LoadAnnotations')]
-    built = DATASETS.build(dict(dataset, pipeline=steps))
-    records = [built[place] for place in range(len(built))]
-    return {Path(record['img_path']).name: record['gt_seg_map'] for record in records}
 
 
 def read(cfg):

@@ -2,10 +2,11 @@
 import shutil
 
 import pytest
-from annotations import exports, exports_segmentation
+from annotations import exports
 from annotations.placing import detector, numbers, placed, read
 from mmengine.config import Config
 
+from helpers import exports_segmentation
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.annotations.coco import by_part
 from xcit_dense.config.loading import load_config

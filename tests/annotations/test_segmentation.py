@@ -4,10 +4,11 @@ import shutil
 
 import numpy as np
 import pytest
-from annotations import exports_segmentation as exports
-from annotations.placing import found, segmentor
+from annotations.placing import segmentor
 from PIL import Image
 
+from helpers import exports_segmentation as exports
+from helpers.exports_segmentation import found
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.tools import files_in
 from xcit_dense.annotations.pairs import match
@@ -191,6 +192,12 @@ def test_lists_beside_the_folders_divide_them(tmp_path):
     for text in (line, '\ufeff' + line.replace('/', '\\')):
         (root / 'train.txt').write_text(text)
         assert found(segmentor(root, tmp_path / 'run')).keys() == {'s001.jpg'}
+    for folder, suffix in (('images', '.jpg'), ('masks', '.png')):
+        (root / folder / f's002{suffix}').rename(root / folder / f's 002{suffix}')
+    (root / 'train.txt').write_text('s001\ns 002.jpg\ns003\ns004\n')
+    (root / 'valid.txt').unlink()  # some of these are held out
+    cfg = segmentor(root, tmp_path / 'run')
+    assert sorted({**found(cfg), **found(cfg, 'val')}) == ['s 002.jpg', 's001.jpg', 's003.jpg', 's004.jpg']
     (root / 'train.txt').write_text('s001\nnobody\n')
     with pytest.raises(DataError, match='train.txt lists 1 image not found in the data: nobody'):
         segmentor(root, tmp_path / 'run')

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from annotations import exports_segmentation as exports
 from annotations.placing import segmentor
 from PIL import Image
 
+from helpers import exports_segmentation as exports
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.tools import files_in
 from xcit_dense._utils.files import RECORD

@@ -4,9 +4,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from annotations import exports, exports_segmentation
+from annotations import exports
 from annotations.placing import placed, read
 
+from helpers import exports_segmentation
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import files_in
 from xcit_dense._utils.files import RECORD

@@ -5,9 +5,9 @@ import re
 import cv2
 import numpy as np
 import pytest
-from annotations import exports_segmentation as exports
 from mmengine.config import Config
 
+from helpers import exports_segmentation as exports
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.weights import read_checkpoint

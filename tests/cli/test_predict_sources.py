@@ -154,7 +154,8 @@ def test_times_odd_sizes_and_turns(predict, frames, tmp_path):
     assert np.allclose(read_video(tmp_path / 'out/a.mp4')[1], np.array(times) / 1000, atol=2e-3)
     predict(make_video(tmp_path / 'b.avi', [frame[:55, :63].copy() for frame in frames[:2]], 'mjpeg'))
     assert read_video(tmp_path / 'out/b.mp4')[0][0].shape == (56, 64, 3)
-    make_video(tmp_path / 'd.h264', frames, rate=Fraction(25)).rename(tmp_path / 'd.mkv')  # a camera's stream: no frame has a time
+    # a camera's stream: no frame has a time
+    make_video(tmp_path / 'd.h264', frames, rate=Fraction(25)).rename(tmp_path / 'd.mkv')
     predict(tmp_path / 'd.mkv')
     assert np.allclose(read_video(tmp_path / 'out/d.mp4')[1], np.arange(5) / 25, atol=2e-3)
     # a phone's is written as players show it: turned counter-clockwise by the angle of its mark

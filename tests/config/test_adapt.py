@@ -98,6 +98,7 @@ def test_images_are_normalised_as_for_the_weights_and_maps_are_the_last_ones():
     assert cfg.model.data_preprocessor.mean == [123.675, 116.28, 103.53] and cfg.model.data_preprocessor.bgr_to_rgb
     assert cfg.model.data_preprocessor.batch_augments  # the rest stays
     assert cfg.optim_wrapper.optimizer.lr == 4e-4 and cfg.auto_scale_lr.base_batch_size == 64  # images a step
+    assert [step.eta_min for step in cfg.param_scheduler if 'eta_min' in step] == [pytest.approx(2e-5)]  # of 0.01: 5e-4
 
 
 def test_the_rest_of_an_optimizer_wrapper_and_images_of_four_channels_stay(own):

@@ -322,7 +322,9 @@ def test_the_length_of_an_epoch(demo_data, tmp_path):
 
 def test_checkpoints_follow_the_validations_that_they_were_saved_with():
     for loop, saving, after in ((dict(max_epochs=9), 1, 3), (dict(max_epochs=9, val_interval=2), 2, 3),
-                                (dict(max_epochs=9, val_interval=2), 1, 1), (dict(max_iters=9), 1000, 1000)):
-        cfg = Config(dict(train_cfg=loop, default_hooks=dict(checkpoint=dict(interval=saving))))
+                                (dict(max_epochs=9, val_interval=2), 1, 1), (dict(max_iters=9), 1000, 1000),
+                                (dict(max_iters=9), dict(interval=1000, by_epoch=False), 3)):
+        saving = saving if isinstance(saving, dict) else dict(interval=saving)
+        cfg = Config(dict(train_cfg=loop, default_hooks=dict(checkpoint=saving)))
         set_val_interval(cfg, 3)
         assert cfg.train_cfg.val_interval == 3 and cfg.default_hooks.checkpoint.interval == after

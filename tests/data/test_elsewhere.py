@@ -125,13 +125,14 @@ def test_images_alone_may_be_elsewhere(root):
         check_data(Config(dict(train_dataloader=dict(dataset=dataset))))
 
 
-def test_what_is_missing_is_told_and_the_run_goes_on_where_that_is_asked(root):
+def test_what_is_missing_is_told_and_the_run_goes_on_where_that_is_asked(root, capfd):
     cfg = load_config(TINY_CONFIG, data_root=root, pretrained=False)
     rewrite(root, lambda content: content['categories'].reverse(), ANNOTATIONS.replace('train', 'val'))
     take_classes(cfg, on_findings='warn')
     assert cfg.model.roi_head.bbox_head.num_classes == 5
     cfg.val_dataloader.dataset.data_prefix.img = 'none'
     check_data(cfg, ['val_dataloader'], 'warn')
+    assert str(root / 'none') in ''.join(capfd.readouterr())
 
 
 @pytest.mark.parametrize('tool', ('train.py', 'test.py'))

@@ -1,12 +1,12 @@
 """Label maps as the check and the classes read them; labels without a class, through data, loss, padding and metric."""
 import numpy as np
 import pytest
-from annotations import exports_segmentation as exports
-from annotations.placing import found
 from mmengine.config import Config
 from mmseg.datasets.transforms import LoadAnnotations
 from PIL import Image
 
+from helpers import exports_segmentation as exports
+from helpers.exports_segmentation import found
 from helpers.faulty_data import coco, folders, kinds_of, only, to_hdr
 from helpers.paths import TINY_SEG_CONFIG
 from xcit_dense.annotations import DataOptions

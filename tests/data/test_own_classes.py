@@ -2,7 +2,6 @@
 import numpy as np
 import pytest
 import torch
-from annotations import exports_segmentation as exports
 from mmengine.config import Config
 from mmengine.registry import init_default_scope
 from mmseg.datasets import ADE20KDataset, BaseSegDataset
@@ -11,6 +10,7 @@ from mmseg.models.losses import CrossEntropyLoss, LovaszLoss, TverskyLoss
 from mmseg.registry import DATASETS
 from torch.nn import functional as F
 
+from helpers import exports_segmentation as exports
 from helpers.faulty_data import kinds_of, only
 from helpers.refusals import stock
 from helpers.tools import run_tool

@@ -38,7 +38,7 @@ def test_the_graph_finds_what_mmdet_finds(kind):
 def test_narrow_images(kind):
     batches = (np.random.default_rng(0).integers(0, 256, (*shape, 3), np.uint8)
                for shape in ((1, 1, 1500), (2, 1500, 1), (1, 1, 1)))
-    compare_graph(detector(kind), *batches, images(1, 9, 700))
+    assert sum(compare_graph(detector(kind), *batches, images(1, 9, 700)))
 
 
 HEAD, RPN, RCNN = 'model.roi_head.', 'model.test_cfg.rpn.', 'model.test_cfg.rcnn.'
@@ -62,7 +62,7 @@ ANCHORS = 'model.rpn_head.anchor_generator.'
     *((kind, {'model.test_cfg.max_per_img': 7, 'model.test_cfg.score_thr': 0.1, 'model.test_cfg.nms_pre': 30})
       for kind in ('retinanet', 'atss'))), ids=str)
 def test_settings(kind, changes):
-    compare_graph(detector(kind, **changes), images(3, 61, 83), BLANK)
+    assert sum(compare_graph(detector(kind, **changes), images(3, 61, 83), BLANK))
 
 
 def test_boxes_of_each_class_between_the_stages_of_a_cascade():
@@ -72,7 +72,7 @@ def test_boxes_of_each_class_between_the_stages_of_a_cascade():
     model, other = build(cfg), detector('cascade')
     fitting = {name: value for name, value in other.state_dict().items() if 'fc_reg' not in name}
     model.load_state_dict(fitting, strict=False)
-    compare_graph(model, images(2, 61, 83))
+    assert sum(compare_graph(model, images(2, 61, 83)))
 
 
 def assert_finds_nothing(exported, batch):

@@ -5,12 +5,11 @@ from itertools import product
 import pytest
 import torch
 import torch.nn.functional as F
-from models.forms import gradient_pairs
 
 from benchmarks.costs import without_tf32
 from gpu.checking import all_of, beside, within, worst
 from gpu.models import HALF_TYPES, build, errors_of, labelled, odd_images, plain_of, recipe_sizes, step
-from helpers.models import build_golden, build_golden_classifier, loss_of, relative_error
+from helpers.models import build_golden, build_golden_classifier, gradient_pairs, loss_of, relative_error
 from helpers.paths import ROOT
 from xcit_dense.archs import PATCH_SIZES
 from xcit_dense.models import set_fast

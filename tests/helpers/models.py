@@ -95,3 +95,22 @@ def assert_equal(got, wanted, where=''):
         assert got.dtype == wanted.dtype and torch.equal(got, wanted), where
     else:
         assert got == wanted, where
+
+
+def assert_close(got, wanted, tolerance, case=''):
+    """Compare tensors one by one by their relative error; ``case`` is for the message."""
+    for place, (a, b) in enumerate(zip(got, wanted, strict=True)):
+        assert a.shape == b.shape and relative_error(a, b) < tolerance, (case, place)
+
+
+def gradient_pairs(model, tensors, by_layer=True):
+    """Return gradients and those of a golden file, by tensor, or by layer: its weight and bias as one vector.
+
+    norm3 counts with the LPI that it feeds: most of its gradient cancels in the batch norm there, and the order of
+    summation, which changes with the threads, decides what is left.
+    """
+    parts = {}
+    for name, parameter in model.named_parameters():
+        part = name.rpartition('.')[0].replace('norm3', 'local_mp.conv1') if by_layer else name
+        parts.setdefault(part, []).append((parameter.grad.flatten(), tensors[f'grad/{name}'].flatten()))
+    return {name: [torch.cat(each) for each in zip(*pairs, strict=True)] for name, pairs in parts.items()}

@@ -13,7 +13,7 @@ from mmengine.registry import HOOKS
 
 import helpers.rank_dump  # noqa: F401  registers hooks
 from helpers.models import assert_equal
-from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.paths import TINY_SEG_CONFIG
 from helpers.tools import forget_run
 from xcit_dense._utils.processes import end_workers, is_first_process
 from xcit_dense.config.loading import load_config
@@ -143,29 +143,27 @@ def stop_after(iteration, cfg, *hooks, **options):
 
 
 _SUMMED = {'optim_wrapper.accumulative_counts': 2}
-#: By name: config, workers, changes.
+#: What changes in the config of a segmentor's run, by name.
 CASES = dict(
-    iterations=(TINY_SEG_CONFIG, 0, {}),
+    iterations={},
     # much of what has a state, in one run
-    iterations_loaded=(TINY_SEG_CONFIG, 0, {
+    iterations_loaded={
         **_SUMMED, 'optim_wrapper.clip_grad': dict(max_norm=0.1), 'train_dataloader.sampler.type': 'DefaultSampler',
         'custom_hooks': [dict(type='EMAHook'), dict(type='DrawHook'), dict(
-            type='EarlyStoppingHook', monitor='mIoU', rule='greater', patience=5)]}),
-    iterations_skipping=(TINY_SEG_CONFIG, 0, {
+            type='EarlyStoppingHook', monitor='mIoU', rule='greater', patience=5)]},
+    iterations_skipping={
         **_SUMMED, 'train_cfg.bad_loss': 'skip', 'train_cfg.max_iters': 6,
-        'custom_hooks': [dict(type='PoisonHook', rank=0, iteration=place, heal=True) for place in (2, 5)]}),
-    epochs=(TINY_SEG_CONFIG, 0, {  # of three iterations, the last one of two
+        'custom_hooks': [dict(type='PoisonHook', rank=0, iteration=place, heal=True) for place in (2, 5)]},
+    epochs={  # of three iterations, the last one of two
         **_SUMMED, 'train_cfg': dict(_delete_=True, type='DenseEpochLoop', max_epochs=2, max_iters=5),
         'train_dataloader.sampler': dict(_delete_=True, type='DefaultSampler', shuffle=True),
         'log_processor.by_epoch': True, 'default_hooks.checkpoint': dict(by_epoch=True, interval=1),
-        'custom_hooks': [dict(type='AverageHook', momentum=0.1), dict(type='DrawHook')]}),
-    epochs_workers=(TINY_CONFIG, 2, {}))
+        'custom_hooks': [dict(type='AverageHook', momentum=0.1), dict(type='DrawHook')]})
 _WHOLE = {}
 
 
 def whole_run(name, data_root, tmp_path_factory):
     """Return the last checkpoint of a run without interruption."""
     if name not in _WHOLE:
-        config, workers, changes = CASES[name]
-        _WHOLE[name] = train(make_config(config, data_root, tmp_path_factory.mktemp('whole'), workers, **changes))
+        _WHOLE[name] = train(make_config(TINY_SEG_CONFIG, data_root, tmp_path_factory.mktemp('whole'), **CASES[name]))
     return _WHOLE[name]

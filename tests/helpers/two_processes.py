@@ -11,6 +11,7 @@ from multiprocessing.reduction import ForkingPickler
 import torch
 import torch.distributed as dist
 
+from helpers import suite
 from helpers.tools import run_tool, without_waiting
 from xcit_dense._utils.processes import is_first_process, run_on_first
 
@@ -46,10 +47,11 @@ class TwoProcesses:
         except (EOFError, OSError):  # TimeoutError is an OSError
             self.stop()
             raise
-        for is_done, result in results:
+        suite.elsewhere += [seconds for *_, seconds in results]
+        for is_done, result, _ in results:
             if not is_done:
                 raise AssertionError(result)
-        return [result for _, result in results]
+        return [result for _, result, _ in results]
 
     def in_group(self, function, *args):
         """Like `run`, with both in a process group."""
@@ -77,11 +79,16 @@ def _work(rank, pipe):
     with suppress(EOFError), without_waiting():
         while True:
             function, args = pipe.recv()
+            start = _spent()
             try:
-                result = ForkingPickler.dumps((True, function(*args)))
+                result = ForkingPickler.dumps((True, function(*args), _spent() - start))
             except BaseException:
-                result = ForkingPickler.dumps((False, traceback.format_exc()))
+                result = ForkingPickler.dumps((False, traceback.format_exc(), _spent() - start))
             pipe.send_bytes(result)
+
+
+def _spent():
+    return sum(os.times()[:4])
 
 
 def _in_group(folder, function, *args):

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from mmengine.dist import get_rank
 from torch import nn
 
-from helpers.models import randomise, relative_error
+from helpers.models import gradient_pairs, randomise, relative_error
 from xcit_dense.models import reference
 from xcit_dense.models.fast import ffn, layers, lpi, norms, ops, residual, xca
 from xcit_dense.models.ffn import FFN
@@ -66,25 +66,6 @@ class Branch(nn.Module):
         """The same in ordinary operations."""
         y = self.gamma * self.branch(self.norm(x), *(grid if isinstance(self.branch, LPI) else ()))
         return x + (y if keep is None else keep.view(-1, 1, 1) * y)
-
-
-def assert_close(got, wanted, tolerance, case=''):
-    """Compare tensors one by one by their relative error; ``case`` is for the message."""
-    for place, (a, b) in enumerate(zip(got, wanted, strict=True)):
-        assert a.shape == b.shape and relative_error(a, b) < tolerance, (case, place)
-
-
-def gradient_pairs(model, tensors, by_layer=True):
-    """Return gradients and those of a golden file, by tensor, or by layer: its weight and bias as one vector.
-
-    norm3 counts with the LPI that it feeds: most of its gradient cancels in the batch norm there, and the order of
-    summation, which changes with the threads, decides what is left.
-    """
-    parts = {}
-    for name, parameter in model.named_parameters():
-        part = name.rpartition('.')[0].replace('norm3', 'local_mp.conv1') if by_layer else name
-        parts.setdefault(part, []).append((parameter.grad.flatten(), tensors[f'grad/{name}'].flatten()))
-    return {name: [torch.cat(each) for each in zip(*pairs, strict=True)] for name, pairs in parts.items()}
 
 
 def assert_gradients(model, tensors, tolerance, by_layer=False):

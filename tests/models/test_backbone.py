@@ -3,9 +3,9 @@ import copy
 
 import pytest
 import torch
-from models.forms import assert_close, papers_code
+from models.forms import papers_code
 
-from helpers.models import TINY, build, build_golden, loss_of, randomise, relative_error
+from helpers.models import TINY, assert_close, build, build_golden, loss_of, randomise, relative_error
 from xcit_dense import XCiT, set_fast
 from xcit_dense.models.positions import FourierPositions
 

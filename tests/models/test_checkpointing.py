@@ -5,10 +5,9 @@ from functools import partial
 
 import pytest
 import torch
-from models.forms import assert_close
 from torch.utils.checkpoint import CheckpointError
 
-from helpers.models import build, loss_of, randomise
+from helpers.models import assert_close, build, loss_of, randomise
 from xcit_dense import set_fast
 from xcit_dense.models import fast
 

@@ -4,11 +4,10 @@ import copy
 import pytest
 import torch
 import torch._dynamo  # which takes a second, so not in the first test that needs it
-from models.forms import assert_close
 from models.touches import Doubled, replaced
 from torch._dynamo.utils import counters
 
-from helpers.models import build, build_golden, loss_of, randomise, relative_error
+from helpers.models import assert_close, build, build_golden, loss_of, randomise, relative_error
 from xcit_dense import XCABlock, XCiT, XCiTClassifier, set_fast
 from xcit_dense.models import exported_form as exported
 from xcit_dense.models import trunk

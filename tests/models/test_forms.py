@@ -4,10 +4,10 @@ from functools import partial
 
 import pytest
 import torch
-from models.forms import CUTTINGS, Branch, assert_close, choose_form, cut_as, errors_of, released_block
+from models.forms import CUTTINGS, Branch, choose_form, cut_as, errors_of, released_block
 from torch import nn
 
-from helpers.models import build, randomise, relative_error
+from helpers.models import assert_close, build, randomise, relative_error
 from xcit_dense import set_fast
 from xcit_dense.models import fast
 from xcit_dense.models.fast import layers, mix, ops, residual, xca

@@ -3,10 +3,9 @@ import copy
 
 import pytest
 import torch
-from models.forms import assert_close
 from torch import nn
 
-from helpers.models import build, randomise
+from helpers.models import assert_close, build, randomise
 from xcit_dense.models.fast import ops
 from xcit_dense.models.trunk import fuse_backbones
 

@@ -4,9 +4,9 @@ from functools import partial
 
 import pytest
 import torch
-from models.forms import assert_close, cut_as, errors_of, released_block
+from models.forms import cut_as, errors_of, released_block
 
-from helpers.models import TINY, build, randomise, relative_error
+from helpers.models import TINY, assert_close, build, randomise, relative_error
 from xcit_dense import XCiT, set_fast
 from xcit_dense.models import fast, reference
 from xcit_dense.models.fast import xca

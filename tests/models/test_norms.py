@@ -4,12 +4,12 @@ import copy
 import pytest
 import torch
 from mmengine.registry import MODELS
-from models.forms import Branch, assert_close, assert_same, lpi_step, lpi_steps
+from models.forms import Branch, assert_same, lpi_step, lpi_steps
 from models.touches import OwnBatchNorm
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from helpers.models import TINY, build, loss_of, randomise, relative_error
+from helpers.models import TINY, assert_close, build, loss_of, randomise, relative_error
 from xcit_dense import XCiT, set_fast
 from xcit_dense.models.fast import norms
 from xcit_dense.models.lpi import LPI

@@ -3,9 +3,9 @@ import json
 
 import pytest
 import torch
-from models.forms import assert_close, assert_gradients
+from models.forms import assert_gradients
 
-from helpers.models import TINY, build_golden, loss_of, relative_error
+from helpers.models import TINY, assert_close, build_golden, loss_of, relative_error
 from helpers.paths import ROOT
 from xcit_dense import ReferenceXCiT, XCiT, arch_names, get_arch, set_fast
 

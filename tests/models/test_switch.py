@@ -3,7 +3,6 @@ from importlib.util import find_spec, module_from_spec
 
 import pytest
 import torch
-from models.forms import assert_close
 from models.touches import SIZES, make
 from torch import nn
 from torch.autograd import forward_ad
@@ -12,7 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import FlopCounterMode
 from torchvision.models.feature_extraction import create_feature_extractor
 
-from helpers.models import TINY, relative_error
+from helpers.models import TINY, assert_close, relative_error
 from xcit_dense import ReferenceXCiT, set_fast
 from xcit_dense.errors import SetupError
 from xcit_dense.models import fast

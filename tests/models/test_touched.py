@@ -4,12 +4,11 @@ import functools
 
 import pytest
 import torch
-from models.forms import assert_close
 from models.touches import SIZES, TOUCHES, on_layer, touched
 from torch import nn
 from torch.nn.utils import parametrizations, prune
 
-from helpers.models import randomise, relative_error
+from helpers.models import assert_close, randomise, relative_error
 from xcit_dense import XCABlock, set_fast
 from xcit_dense.models import fast
 from xcit_dense.models.drop_path import DropPath

@@ -232,11 +232,12 @@ def work(job, folder, todo, done, whole):
             # a test that also fails without the mutant shows nothing
             _write(target, planted(target, None, kept))
             if code == 1 and by:
-                code, _, again = run(by, 300)
+                code, _, again = run(by, max(300, 60 + 2 * expected))
                 by = [name for name in by if name not in again] if code in (0, 1) else []
                 outcome = 'caught' if by else 'test fails by itself'
             elif code is None:
-                outcome, by = 'not in time', []
+                in_time = run(tests, 60 + 2 * expected)[0] is not None
+                outcome, by = 'not in time' if in_time else 'test fails by itself', []
             elif code:  # an import failed, or the process died
                 outcome = 'crashed' if run(tests[:1], 300)[0] == 0 else 'test fails by itself'
         _write(target, kept)
@@ -272,7 +273,8 @@ def main():
         every = {mutant['name']: mutant for room in ROOMS for mutant in mutants_of_room(room)}
         before = {result['name']: result for result in json.loads((folder / 'mutants.json').read_text())
                   if result['name'] in every}
-        drawn = [every[name] for name, result in before.items() if result['outcome'] == 'survived']
+        drawn = [every[name] for name, result in before.items()
+                 if result['outcome'] in ('survived', 'test fails by itself')]
     preload()
     if not (args.keep_map and (folder / 'map.json').exists()):
         make_map(folder, args.jobs)

@@ -19,12 +19,6 @@ from xcit_dense.predict import models
 pytestmark = pytest.mark.filterwarnings('ignore')
 
 
-@pytest.fixture
-def bfloat16(monkeypatch):
-    """This machine has it; emulated, it gives the same."""
-    monkeypatch.setattr(machine, 'has_bfloat16', lambda device: True)
-
-
 def layers_seen(model, image):
     """Return the types that come out of each convolution and linear layer for an image, by the layer's name."""
     seen = {}

@@ -48,7 +48,10 @@ def seen(objects, tiling, masks=True, change=None, least=8):
 @pytest.mark.parametrize('name, objects', dict(
     cut_by_one_border=[rectangle(40, 85, 60, 115)], cut_by_four_tiles=[rectangle(85, 85, 115, 115)],
     in_the_overlap=[rectangle(20, 88, 40, 98)], larger_than_a_tile=[rectangle(10, 20, 190, 280)],
-    a_ring_larger_than_a_tile=[ring(100, 150, 95)], over_the_whole_image=[rectangle(0, 0, 200, 300)],
+    a_ring_larger_than_a_tile=[ring(100, 150, 95)],
+    # its ends meet in the last row
+    an_open_ring=[(0, rectangle(10, 10, 190, 290)[1] & ~rectangle(0, 40, 160, 260)[1])],
+    over_the_whole_image=[rectangle(0, 0, 200, 300)],
     side_by_side_over_four_tiles=[rectangle(60, 60, 100, 99), rectangle(60, 99, 100, 140), rectangle(100, 60, 140, 99),
                                   rectangle(100, 99, 140, 140)],
     two_classes_in_one_place=[rectangle(80, 80, 120, 120, 0), rectangle(80, 80, 120, 120, 1)],

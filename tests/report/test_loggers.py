@@ -89,9 +89,8 @@ def logged(mlflow_store, demo_data, tmp_path_factory):
     """A training with all loggers, stopped after 3 iterations and resumed; and what was logged by then."""
     pytest.importorskip('tensorboard')
     wandb = pytest.importorskip('wandb')
-    config, workers, changes = CASES['iterations']
     work_dir, (uri, client) = tmp_path_factory.mktemp('logged'), mlflow_store
-    cfg = config_of(config, demo_data, work_dir, list(loggers.KINDS), workers, **changes)
+    cfg = config_of(TINY_SEG_CONFIG, demo_data, work_dir, list(loggers.KINDS), **CASES['iterations'])
     stopped = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('WANDB_MODE', 'offline')
@@ -137,7 +136,7 @@ def test_wandb_has_the_curves_the_config_and_pictures(logged):
     parts = wandb_rows(logged.work_dir)
     assert len(logged.before.parts) == 1 and len(parts) == 2 and len({name for name, _ in parts}) == 1  # one run
     config = next(iter(parts.values()))[0]
-    assert config['model']['backbone']['type'] == 'XCiT' and config['seed' if 'seed' in config else 'randomness']
+    assert config['model']['backbone']['type'] == 'XCiT' and config['randomness']['seed'] == 3
     rows = [row for _, rows, _ in parts.values() for row in rows]
     assert [code for _, _, code in parts.values()] == [1, 0]  # stopped, and finished
     for name, steps in {**STEPS, 'validation/2_000000000002': [2, 4]}.items():
@@ -285,17 +284,24 @@ def test_a_classifier_is_logged_by_iterations_with_the_names_on_its_images(class
     assert pictures[0].shape == (40, 48, 3)
 
 
-def test_other_tools_need_no_package(trained_segmentor, demo_data, tmp_path, monkeypatch, call_tool):
-    code, message = call_tool('train', TINY_SEG_CONFIG, '--log', 'tensorflow')
-    assert code == 2 and "invalid choice: 'tensorflow' (choose from" in message
-    config = tmp_path / 'config.py'
-    config_of(TINY_SEG_CONFIG, demo_data, tmp_path / 'run', ['tensorboard']).dump(config)
-    assert 'loggers=[' in config.read_text()
+@pytest.fixture
+def no_tensorboard(monkeypatch):
     for name in ('tensorboard', 'torch.utils.tensorboard'):
         monkeypatch.setitem(sys.modules, name, None)
+
+
+def test_a_logger_that_is_missing_or_misspelt_stops_before_the_start(no_tensorboard, demo_data, tmp_path, call_tool):
+    code, message = call_tool('train', TINY_SEG_CONFIG, '--log', 'tensorflow')
+    assert code == 2 and "invalid choice: 'tensorflow' (choose from" in message
     code, message = call_tool('train', TINY_SEG_CONFIG, '--data-root', demo_data, '--log', 'tensorboard', '--work-dir',
                               tmp_path / 'run')
     assert code == 1 and 'pip install tensorboard' in message and not (tmp_path / 'run').exists()
+
+
+def test_other_tools_need_no_package(no_tensorboard, trained_segmentor, demo_data, tmp_path):
+    config = tmp_path / 'config.py'
+    config_of(TINY_SEG_CONFIG, demo_data, tmp_path / 'run', ['tensorboard']).dump(config)
+    assert 'loggers=[' in config.read_text()
     run_tool('test.py', config, trained_segmentor[0], '--work-dir', tmp_path / 'test')
     image = next((demo_data / 'images').rglob('*.jpg'))
     run_tool('predict.py', config, trained_segmentor[0], image, '--out', tmp_path / 'out')

@@ -7,7 +7,6 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from annotations import exports_segmentation as exports
 from mmengine.structures import PixelData
 from mmseg.evaluation import IoUMetric
 from mmseg.evaluation.metrics import iou_metric
@@ -15,6 +14,7 @@ from mmseg.structures import SegDataSample
 from PIL import Image
 from report.tested import Counting, runner_of
 
+from helpers import exports_segmentation as exports
 from helpers.paths import TINY_SEG_CONFIG
 from helpers.tools import python, run_tool
 from xcit_dense.report.hooks import FILES

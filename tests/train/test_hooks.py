@@ -26,7 +26,7 @@ from xcit_dense.train import CompileHook, build_runner
 from xcit_dense.train.hooks import Bfloat16OptimWrapper, step_together
 from xcit_dense.train.resuming import changed_settings
 
-pytestmark = pytest.mark.filterwarnings('ignore')
+pytestmark = [pytest.mark.filterwarnings('ignore'), pytest.mark.usefixtures('bfloat16')]
 
 
 @pytest.mark.parametrize('config, average', (
@@ -162,12 +162,6 @@ def test_equal_parameters_step_together_to_the_same_bits(optimizer, groups):
         assert wrapper.optimizer.param_groups is own and len(own) == len(list(models[-1].parameters()))
     assert all(torch.equal(a, b) for a, b in zip(*(model.parameters() for model in models), strict=True))
     assert counts == ([groups, groups + 1, groups + 1] if groups else [len(own)] * 3)
-
-
-@pytest.fixture(autouse=True)
-def _bfloat16(monkeypatch):
-    """Every processor has it; emulated, it gives the same."""
-    monkeypatch.setattr(machine, 'has_bfloat16', lambda device: True)
 
 
 @pytest.fixture

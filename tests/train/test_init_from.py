@@ -7,10 +7,9 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
-from models.forms import assert_close
 from torch import nn
 
-from helpers.models import assert_equal, build, dense_state, official_state, prefixed, save
+from helpers.models import assert_close, assert_equal, build, dense_state, official_state, prefixed, save
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import NO_VALIDATION, At, assert_same_run, make_config, stop_after, terminate, train
 from helpers.tools import run_tool

@@ -100,7 +100,8 @@ def test_children_of_a_run_can_be_ended(demo_data, tmp_path):
         pool = multiprocessing.get_context('fork').Pool(2)
         workers = list(pool._pool)
         pool.map_async(sleep_until_ended, [tmp_path] * 2, chunksize=1)
-        while len(list(tmp_path.glob('asleep_*'))) < 2:
+        end = time.monotonic() + 60
+        while len(list(tmp_path.glob('asleep_*'))) < 2 and time.monotonic() < end:
             time.sleep(0.01)
         os.kill(workers[0].pid, signal.SIGINT)
         pool.terminate()

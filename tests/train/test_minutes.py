@@ -19,10 +19,13 @@ from xcit_dense.train.resuming import random_state
 from xcit_dense.train.work_dirs import lock_work_dir
 from xcit_dense.weights import read_checkpoint
 
+NOW = 1000.
+
 
 @pytest.fixture
 def costs(monkeypatch):
-    """A function that sets what the measuring finds, which draws random numbers; it gives the limits of all calls."""
+    """A function that sets what the measuring finds, which draws random numbers, and stops the clock; it gives the
+    limits of all calls."""
     def put(*values):
         calls = []
 
@@ -32,6 +35,7 @@ def costs(monkeypatch):
             return minutes._Costs(*values)
 
         monkeypatch.setattr(minutes, '_costs', measure)
+        monkeypatch.setattr(minutes, 'time', SimpleNamespace(monotonic=lambda: NOW))
         return calls
     return put
 
@@ -83,12 +87,12 @@ def test_minutes_that_are_too_few_name_those_that_are_enough(config, whole, leas
         cfg.train_cfg.type = 'EpochBasedTrainLoop'
     before = cfg.pretty_text
     with pytest.raises(ConfigError, match=rf'0\.01 is too short: .* {least} iterations .* --minutes \d+\.\d') as error:
-        minutes.set_minutes(cfg, 0.01, time.monotonic())
+        minutes.set_minutes(cfg, 0.01, NOW)
     assert cfg.pretty_text == before and [*tmp_path.iterdir()] == [tmp_path / '.running']
     enough = float(str(error.value).partition(' need --minutes ')[2].partition(',')[0])
     with pytest.raises(ConfigError, match='too short'):
-        minutes.set_minutes(cfg, enough - 0.11, time.monotonic())
-    minutes.set_minutes(cfg, enough, time.monotonic())
+        minutes.set_minutes(cfg, enough - 0.11, NOW)
+    minutes.set_minutes(cfg, enough, NOW)
     assert cfg.train_cfg.get('max_iters', 30) >= least
 
 
@@ -101,12 +105,13 @@ def test_a_run_ends_within_its_last_epoch(seconds, iterations, epochs, end, cost
     cfg.train_cfg.val_interval, cfg.param_scheduler[0].end = 5, 100
     cfg.param_scheduler[1].update(dict(
         type='CosineAnnealingLR', begin=0, end=2, T_max=2, by_epoch=True, convert_to_iter_based=True))
-    minutes.set_minutes(cfg, 1, time.monotonic())
+    minutes.set_minutes(cfg, 1, NOW - 0.1)
     assert cfg.train_cfg.max_epochs == epochs and cfg.train_cfg.get('max_iters', epochs * 100) == iterations
     assert cfg.param_scheduler[1].end == pytest.approx(end) and cfg.param_scheduler[1].T_max == pytest.approx(end)
     assert cfg.train_cfg.val_interval == epochs and warm_up_of(cfg, 100)[3] == iterations
     cfg.param_scheduler[1].begin = 1
-    minutes.set_minutes(cfg, 6, time.monotonic())
+    del cfg.param_scheduler[1]['by_epoch']  # mmengine counts epochs
+    minutes.set_minutes(cfg, 6, NOW - 0.1)
     assert 'max_iters' not in cfg.train_cfg and cfg.train_cfg.max_epochs == int(3.6 / seconds)
     for whole in (epochs, 7):
         set_length(cfg, whole, 'epochs')
@@ -124,7 +129,7 @@ def test_every_part_of_a_run_takes_its_time(start, validation, save, best, inter
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
     cfg.train_cfg.update(max_iters=1000, val_interval=interval)
     cfg.default_hooks.checkpoint.save_best = best
-    began = time.monotonic() - 3
+    began = NOW - 3
     minutes.set_minutes(cfg, 1, began)
     assert (cfg.train_cfg.max_iters, cfg.train_cfg.val_interval) == wanted
     assert calls == [pytest.approx((0.9, began + 12))]
@@ -169,7 +174,7 @@ def test_what_the_user_gives_stays(costs, demo_data, tmp_path):
     for given, end in ((['param_scheduler.0.end'], 40), ([], 5)):
         cfg = make_config(TINY_CONFIG, demo_data, tmp_path)
         cfg.fitted, cfg.param_scheduler[0].end, other = [], 40, cfg.param_scheduler[1].end
-        minutes.set_minutes(cfg, 1, time.monotonic(), given)
+        minutes.set_minutes(cfg, 1, NOW - 0.1, given)
         assert cfg.param_scheduler[0].end == end and cfg.param_scheduler[1].end != other
         changed = {change['key'] for change in cfg.timed}
         assert changed >= {'param_scheduler.1.end', 'train_cfg.max_epochs'}

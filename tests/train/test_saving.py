@@ -184,11 +184,12 @@ def test_the_best_score_is_not_that_of_a_file_that_could_not_be_written(demo_dat
     """Neither the first one, without which there is none, nor a later one."""
     disk, found = Disk(tmp_path, monkeypatch), []
     calls = [('replace', f'best_mIoU_iter_{number}.pth.*.part') for number in (1, 3)]
-    looks = [At(number, lambda runner: found.append(runner.message_hub.runtime_info.get('best_score')),
-                where='before_train_iter') for number in (2, 4, 5)]
-    train(best_config(demo_data, tmp_path, 5, on_write_error='continue'), Metrics(5., 1., 4., 2., 1.),
+    looks = [At(number, lambda runner: found.append((runner.message_hub.runtime_info.get('best_score'), names_in(
+        tmp_path, 'best_*'))), where='before_train_iter') for number in (2, 4, 5, 6)]
+    train(best_config(demo_data, tmp_path, 6, on_write_error='continue'), Metrics(5., 1., 4., 0.5, 2., 1.),
           break_at(1, disk, *calls), *looks)
-    assert found == [None, 1., 2.] and names_in(tmp_path, 'best_*') == ['best_mIoU_iter_4.pth']
+    second = 1., ['best_mIoU_iter_2.pth']
+    assert found == [(None, []), second, second, (2., ['best_mIoU_iter_5.pth'])]
 
 
 def test_the_best_checkpoint_goes_after_the_better_one_is_there(demo_data, tmp_path, monkeypatch):

@@ -193,8 +193,9 @@ def test_arrays_and_log_buffers_come_back(tmp_path):
 
 
 @pytest.mark.parametrize('own', ((), (np.ndarray, HistoryBuffer), (np.dtype, np.zeros(0).__reduce__()[0])))
-def test_torch_alone_reads_what_a_run_of_mmengine_wrote(tmp_path, own):
+def test_torch_alone_reads_what_a_run_of_mmengine_wrote(tmp_path, monkeypatch, own):
     """As inferencers of the frameworks do; with whatever a program allows itself, and nothing that could run code."""
+    monkeypatch.chdir(tmp_path)
     path, buffer = tmp_path / 'a.pth', HistoryBuffer([1., 2.], [1, 1])
     torch.save(dict(buffer=buffer, array=np.arange(3), number=np.float32(2), state_dict=dict(a=torch.ones(1))), path)
     with torch.serialization.safe_globals(own):

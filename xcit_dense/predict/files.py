@@ -224,7 +224,7 @@ def _opened_video(path):
         stream = file.streams.video[0]
         stream.thread_type = 'AUTO'
         rate = stream.average_rate or stream.guessed_rate or Fraction(25)
-        yield file, stream, rate, stream.time_base or 1 / rate
+        yield file, stream, rate, stream.time_base
 
 
 def _frames(file, stream, rate, time_base, broken):

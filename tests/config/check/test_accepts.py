@@ -93,6 +93,17 @@ def test_users_own_classes_and_findings_behind_them(with_neck, hints, mistakes):
     assert 'in_chanels' in line
 
 
+def test_types_of_another_framework(hints, mistakes):
+    pytest.importorskip('mmseg')
+    cfg = load_config(TINY_CONFIG)
+    cfg.custom_hooks = [dict(type='SegVisualizationHook', _scope_='mmseg')]
+    check_config(cfg)
+    assert not hints
+    del cfg.custom_hooks[0]['_scope_']
+    line, = mistakes(cfg)
+    assert 'SegVisualizationHook' in line
+
+
 def test_roi_heads_on_one_map(mistakes):
     cfg = load_config(TINY_CONFIG)
     for part in ('bbox', 'mask'):

@@ -183,9 +183,10 @@ SHAPES = (
 def test_shapes_that_do_not_fit(kind, options, words, start, findings):
     (key, value), *_ = options.items()
     start = start or f'{key.replace("__", ".")} = {value}: '
-    rest = next(line for line in findings(kind, **options) if line.startswith(start)).removeprefix(start)
+    lines = findings(kind, **options)
+    rest = next((line.removeprefix(start) for line in lines if line.startswith(start)), '')
     for word in words.split('.*'):
-        assert word in rest
+        assert word in rest, lines
         rest = rest.partition(word)[2]
 
 

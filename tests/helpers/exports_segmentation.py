@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image
 
 CAMVID = ('sky', 'road', 'pole', 'car', 'void')
@@ -119,3 +120,13 @@ def roboflow(root):
         rows = ''.join(f'{label}, {name}\n' for label, name in enumerate(CAMVID))
         (root / part / '_classes.csv').write_text(f'Pixel Value, Class\n{rows}')
     return root
+
+
+def found(cfg, part='train'):
+    """Return the labels that the pipeline of a segmentor loads, for each image of a part by its name."""
+    init_default_scope('mmseg')
+    dataset = cfg[f'{part}_dataloader'].dataset
+    steps = [step for step in dataset.pipeline if step['type'] in ('LoadImageFromFile', 'LoadAnnotations')]
+    built = DATASETS.build(dict(dataset, pipeline=steps))
+    records = [built[place] for place in range(len(built))]
+    return {Path(record['img_path']).name: record['gt_seg_map'] for record in records}
