@@ -42,7 +42,7 @@ def case(demo_data, tmp_path, tmp_path_factory):
 @pytest.mark.parametrize(('name', 'workers', 'stop'), (
     ('iterations_loaded', 0, 1), ('iterations_loaded', 2, 3),
     ('iterations_skipping', 0, 2),  # iterations and steps of the optimizer part
-    ('epochs', 0, 4), ('epochs', 0, 5), pytest.param('epochs', 2, 3, marks=pytest.mark.slow)))  # with a validation due
+    ('epochs', 0, 4), pytest.param('epochs', 2, 3, marks=pytest.mark.slow)))  # with a validation due
 def test_stopped_and_resumed_is_the_same_to_the_last_bit(name, workers, stop, case):
     cfg, wanted = case(name, workers)
     validated, skips = [], name == 'iterations_skipping'
@@ -59,12 +59,21 @@ def test_stopped_and_resumed_is_the_same_to_the_last_bit(name, workers, stop, ca
     assert saved['loops'][0]['skipped'] == skips and saved['loops'][0]['steps'] == steps
     assert wanted['training']['loops'][0]['skipped'] == 2 * skips
     waiting = saved['gradients']  # between two iterations whose gradients are added
-    assert bool(waiting) == (steps % 2 == 1 and stop < 5)  # none after the last
+    assert bool(waiting) == (steps % 2 == 1)
     assert all(value[0].isfinite().all() for value in waiting.values())
     cfg.randomness = dict(seed=None)  # it is the checkpoint's
     runs.disturb()
     assert_same_run(train(cfg, Note(), resume=True), wanted)
     assert validated == ([3, 5] if name == 'epochs' else [2, 4, 6][:3 if skips else 2])
+
+
+def test_stopped_in_the_last_validation_it_validates_again(case):
+    cfg, wanted = case('epochs')
+    with pytest.raises(Stopped, match='after iteration 5'):
+        train(cfg, At(6, terminate, where='before_val_iter'))
+    validated = []
+    assert_same_run(train(cfg, At(6, validated.append, where='before_val'), resume=True), wanted)
+    assert len(validated) == 1
 
 
 @pytest.fixture(scope='module')

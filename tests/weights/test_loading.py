@@ -294,3 +294,4 @@ def test_statistics_are_possible(tmp_path, kind, value, words):
     for load in (load_backbone, load_whole):
         with rejects(f'{name}: {words}'):
             load(build(), path)
+    load_backbone(build(), save(tmp_path / 'flat.pth', {**state, name: torch.zeros_like(state[name])}))

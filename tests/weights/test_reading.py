@@ -20,7 +20,7 @@ from helpers.weight_files import rejects, write_pickle
 from xcit_dense.errors import CheckpointError
 from xcit_dense.weights import best_checkpoint, fetch, find_state_dict, newest_checkpoint, read_checkpoint
 from xcit_dense.weights.convert import convert, inspect
-from xcit_dense.weights.files import Notes, write_notes
+from xcit_dense.weights.files import Notes, is_checkpoint_of, write_notes
 from xcit_dense.weights.read import _ArrayReader
 
 
@@ -232,6 +232,11 @@ def test_newest_checkpoint(tmp_path):
     best = save(tmp_path / 'best_mIoU_iter_8.pth', dict(number=8))  # copied last
     pointer = tmp_path / 'last_checkpoint'
     assert newest_checkpoint(tmp_path) == paths[10]
+    (tmp_path / 'run').mkdir()
+    (tmp_path / 'run/a.pth').symlink_to(paths[8])
+    for folder, path, wanted in ((tmp_path, paths[8], True), ('run', 'run/a.pth', True), ('run', paths[8], False),
+                                 ('run', 'run/../run', True), ('run', tmp_path, False)):
+        assert is_checkpoint_of(tmp_path / folder, tmp_path / path) == wanted
     pointer.write_text('/elsewhere/run/epoch_8.pth')
     assert newest_checkpoint(tmp_path) == paths[8]
     pointer.write_text(' epoch_9.pth\n')
