@@ -1,5 +1,6 @@
 """Folders of images and label maps as they come: the right pairs, labels and names, and nothing written into them."""
 import os
+import re
 import shutil
 
 import numpy as np
@@ -174,12 +175,13 @@ def test_options_say_what_names_do_not(tmp_path):
     assert [len(found(cfg, part)) for part in PARTS] == [3, 2, 2]
 
 
-def test_lists_beside_the_folders_divide_them(tmp_path):
+def test_lists_beside_the_folders_divide_them(tmp_path, capfd):
     root = images_and_masks(tmp_path / 'data')
     (root / 'valid.txt').write_text('s003.jpg\ns004.jpg\n')  # fast.ai's CamVid
     (root / 'codes.txt').write_text('\n'.join(exports.CAMVID))
     cfg = segmentor(root, tmp_path / 'run')
     assert found(cfg, 'val').keys() == {'s003.jpg', 's004.jpg'} and len(found(cfg)) == 8
+    assert re.search('training +8 images.*\n.*validation +2 images.*\ntest +none; the val', ''.join(capfd.readouterr()))
     assert cfg.train_dataloader.dataset.metainfo.classes == exports.CAMVID
     (root / 'test.txt').write_text('s005.jpg\n')
     shutil.copy(root / 'images/s001.jpg', root / 'images/without_a_map.jpg')
@@ -194,9 +196,10 @@ def test_lists_beside_the_folders_divide_them(tmp_path):
         assert found(segmentor(root, tmp_path / 'run')).keys() == {'s001.jpg'}
     for folder, suffix in (('images', '.jpg'), ('masks', '.png')):
         (root / folder / f's002{suffix}').rename(root / folder / f's 002{suffix}')
-    (root / 'train.txt').write_text('s001\ns 002.jpg\ns003\ns004\n')
+    (root / 'train.txt').write_text('s001\ns 002.jpg\ns003\ns004\ns001\n')
     (root / 'valid.txt').unlink()  # some of these are held out
     cfg = segmentor(root, tmp_path / 'run')
+    assert re.search('training +3 images.*\n.*validation +1 image', ''.join(capfd.readouterr()))
     assert sorted({**found(cfg), **found(cfg, 'val')}) == ['s 002.jpg', 's001.jpg', 's003.jpg', 's004.jpg']
     (root / 'train.txt').write_text('s001\nnobody\n')
     with pytest.raises(DataError, match='train.txt lists 1 image not found in the data: nobody'):

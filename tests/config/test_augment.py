@@ -120,6 +120,15 @@ def test_classes_stay(strength, class_folders):
         assert int(sample['data_samples'].gt_label) == dataset.get_data_info(index)['gt_label']
 
 
+def test_a_crop_counts_before_what_is_resized_for_it():
+    cfg = read_config(TINY_CLS_CONFIG)
+    loads, *_, packs = cfg.train_dataloader.dataset.pipeline
+    cfg.train_dataloader.dataset.pipeline = [loads, dict(type='ResizeEdge', scale=40),
+                                             dict(type='CenterCrop', crop_size=32), packs]
+    apply_settings(cfg, Settings(augment='light'))
+    assert cfg.train_dataloader.dataset.pipeline[1].scale == 32
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('config, workers, changes', (
     (TINY_CONFIG, 2, {}), (TINY_SEG_CONFIG, 0, {}), (TINY_CONFIG, 0, {  # masks, and boxes alone

@@ -184,6 +184,9 @@ def test_our_own_configs_and_subclasses_of_ours_stay_as_they_are(capfd):
         TINY_CONFIG, pretrained=False)._cfg_dict
     cfg, said = used(capfd, default_hooks=dict(checkpoint=dict(type=Saving)))
     assert ' stays' not in said and cfg.default_hooks.checkpoint.type is Saving
+    own = type('CheckpointHook', (CheckpointHook, ), {})  # a user's of that name
+    cfg, said = used(capfd, default_hooks=dict(checkpoint=dict(type=own)))
+    assert 'checkpoint = CheckpointHook stays' in said and cfg.default_hooks.checkpoint.type is own
     assert not used(capfd, trains=False, runner_type='Runner')[1]  # a test loses none of it
 
 

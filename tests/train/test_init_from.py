@@ -237,6 +237,14 @@ def test_rows_that_fit_no_number_of_classes_belong_to_none():
     assert find_class_rows(nn.Linear(8, 8), nn.Linear(8, 10), 3)['bias'] == ClassRows(0, 2, True, False)
 
 
+@pytest.mark.parametrize('old, new, taken', ((OLD, NEW, False), ((), NEW, True), (OLD, (), True), (OLD, OLD, True)))
+def test_tensors_of_unknown_rows_start_fresh_where_both_names_are_known(old, new, taken):
+    model, other = nn.Linear(8, 7), nn.Linear(8, 7)
+    before, rows = model.weight.clone(), dict(weight=None, bias=None)
+    start_model(model, dict(state_dict=other.state_dict()), 'file', rows, old, new)
+    assert torch.equal(model.weight, other.weight if taken else before)
+
+
 @pytest.mark.parametrize('new, taken', ((OLD[::-1], True), (NEW, False)))
 @pytest.mark.parametrize('known', ((), ('only', 'two')))
 def test_a_file_without_names_or_with_those_of_another(known, new, taken):

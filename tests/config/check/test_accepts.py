@@ -10,7 +10,8 @@ from mmengine.dataset import BaseDataset
 from mmengine.hooks import LoggerHook
 from mmengine.logging import print_log
 from mmengine.optim import OptimWrapper
-from mmengine.registry import DATASETS, HOOKS, MODELS, OPTIM_WRAPPERS, DefaultScope
+from mmengine.registry import DATASETS, HOOKS, LOOPS, MODELS, OPTIM_WRAPPERS, DefaultScope
+from mmengine.runner import ValLoop
 
 from helpers.boxes import RETINA
 from helpers.models import assert_equal
@@ -58,6 +59,11 @@ class ReadingNeck(OwnNeck):
         self.rates = [float(x) for x in torch.empty(4).fill_(0.1)]
 
 
+class OwnLoop(ValLoop):
+    def __init__(self, *args, own, **kwargs):
+        super().__init__(*args, **kwargs)
+
+
 class OwnLoggerHook(LoggerHook):
     def __init__(self, **kwargs):
         self.own = kwargs.pop('intervals', None)
@@ -93,9 +99,11 @@ def test_users_own_classes_and_findings_behind_them(with_neck, hints, mistakes):
     assert 'in_chanels' in line
 
 
-def test_types_of_another_framework(hints, mistakes):
+def test_types_of_another_framework_and_others_than_the_default(register, hints, mistakes):
+    register(OwnLoop, LOOPS)
     pytest.importorskip('mmseg')
     cfg = load_config(TINY_CONFIG)
+    cfg.val_cfg = dict(type='OwnLoop', own=1)
     cfg.custom_hooks = [dict(type='SegVisualizationHook', _scope_='mmseg')]
     check_config(cfg)
     assert not hints
