@@ -149,6 +149,7 @@ def test_the_config_is_written_but_never_over_another(tmp_path):
     out = tmp_path / 'there/new/mine.py'
     assert Config.fromfile(out).model.backbone.arch == 'nano_12_p8'
     before = out.read_text()
+    assert 'there is no folder' in run_tool('adapt', own, '--data-root', out, check=False).message  # but a file
     done = run_tool('adapt', 'maskrcnn_xcit_n12_p16_small', '--out', out, check=False)
     assert done.returncode == 1 and 'mine.py already exists: give another name' in done.message
     assert out.read_text() == before

@@ -83,6 +83,8 @@ def test_parameters_batch_and_learning_rate(started):
     assert block['training data'].startswith('6 images of ')
     assert '6 images per step (2 per process x 1 process x 3 accumulated)' in block['batch']
     assert re.search('0.00015 to 0.0015 .*; scaled by 0.75: 6 images .* for 8', block['learning rate'])
+    runner.auto_scale_lr = dict(enable=False, base_batch_size=6)
+    assert 'scaled' not in lines_of(runner)['learning rate']
 
 
 def test_weights_with_their_number(started, tmp_path):
