@@ -22,11 +22,11 @@ def test_predict_and_test_of_a_work_dir_agree_with_config_and_checkpoint(trained
     assert (tmp_path / 'out1/results.json').read_text() == (tmp_path / 'out2/results.json').read_text() != '[]'
     before = {*run.iterdir()}
     tested = [run_tool('test.py', *words, cwd=tmp_path).stdout for words in (
-        (run, ), (TINY_CONFIG, run, '--data-root', demo_data, '--work-dir', 'other'))]
+        (run, ), (run, '--work-dir', 'mine'), (TINY_CONFIG, run, '--data-root', demo_data, '--work-dir', 'other'))]
     values = [line.partition('coco/bbox_mAP')[2].partition('data_time')[0] for text in tested
               for line in text.splitlines() if 'Epoch(test)' in line and 'bbox_mAP' in line]
-    assert len(values) == 2 and values[0] == values[1]
-    assert len({*run.iterdir()} - before) > 0 and not (tmp_path / 'work_dirs').exists()
+    assert len(values) == 3 and len({*values}) == 1
+    assert len({*run.iterdir()} - before) == 1 and not (tmp_path / 'work_dirs').exists()
 
 
 def test_arguments_that_are_missing_or_in_the_wrong_order(trained, tmp_path, monkeypatch):

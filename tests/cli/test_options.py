@@ -54,7 +54,7 @@ def test_a_device_is_what_cuda_shows(name, before, after, monkeypatch):
         with pytest.raises(ConfigError, match='--device cuda:2: torch finds no such GPU'):
             common.use_device(name)
     else:
-        common.use_device(name)
+        common.use_device(name, 'none' if name and ':' in name else 'pytorch')
     assert os.environ['CUDA_VISIBLE_DEVICES'] == after and get_device() == ('cpu' if name == 'cpu' else 'npu')
     with pytest.raises(ConfigError, match='set CUDA_VISIBLE_DEVICES instead'):
         common.use_device('cuda:0', 'pytorch')

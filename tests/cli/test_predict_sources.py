@@ -167,6 +167,11 @@ def test_times_odd_sizes_and_turns(predict, frames, tmp_path):
     assert left < right / 2
 
 
+def test_a_size_that_is_given_is_not_replaced_by_that_of_the_training(predict, frames, demo_data, tmp_path):
+    for source in (demo_data / 'val2017' / NAMES[0], make_video(tmp_path / 'a.mp4', frames[:1])):
+        assert 'was trained to be tested' not in predict(source, '--image-size', '48').stdout
+
+
 def test_a_video_of_a_segmentor(trained_segmentor, frames, tmp_path):
     path = make_video(tmp_path / 'a.mp4', frames)
     done = run_tool('predict.py', TINY_SEG_CONFIG, trained_segmentor[0], path, '--out', tmp_path / 'out')
