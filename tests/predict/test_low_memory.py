@@ -194,21 +194,22 @@ def detected(flip, *objects, masks=True):
 
 def test_objects_of_all_views_are_merged():
     """The better of two boxes stays, in the place that it has in the image; so does its mask. Boxes are as mmdet's."""
-    a, b, c = (1, 1, 6, 6), (2, 7, 9, 11), (12, 2, 18, 9)
+    a, b, c, d = (1, 1, 6, 6), (2, 7, 9, 11), (12, 2, 18, 9), (15, 1, 19, 4)
     views = ((None, (a, 0.6, 0), (b, 0.3, 1)), ('horizontal', ((14, 1, 19, 6), 0.9, 0), ((2, 2, 8, 9), 0.5, 0)),
-             (None, ), ('vertical', ((1, 6, 6, 11), 0.8, 1), ((12, 3, 18, 10), 0.1, 0)))
-    tta_cfg = ConfigDict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=3)
+             (None, ), ('vertical', ((1, 6, 6, 11), 0.8, 1), ((12, 3, 18, 10), 0.1, 0)),
+             ('diagonal', ((1, 8, 5, 11), 0.7, 1)))
+    tta_cfg = ConfigDict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=4)
     result, = merged(MaskTTAModel, *(detected(*view) for view in views), tta_cfg=tta_cfg)
     found = result.pred_instances
-    assert found.bboxes.tolist() == [list(a), list(a), list(c)] and found.labels.tolist() == [0, 1, 0]
-    assert found.scores.tolist() == pytest.approx([0.9, 0.8, 0.5])  # three at most
+    assert found.bboxes.tolist() == [*map(list, (a, a, d, c))] and found.labels.tolist() == [0, 1, 1, 0]
+    assert found.scores.tolist() == pytest.approx([0.9, 0.8, 0.7, 0.5])  # four at most
     for mask, (x1, y1, x2, y2) in zip(found.masks, found.bboxes.int().tolist(), strict=True):
         assert mask.sum() == mask[y1:y2, x1:x2].sum() == (x2 - x1) * (y2 - y1)
     (ours, ), (theirs, ) = (merged(kind, *(detected(*view, masks=False) for view in views), tta_cfg=tta_cfg)
                             for kind in (MaskTTAModel, DetTTAModel))
     for name in ('bboxes', 'scores', 'labels'):
         assert torch.equal(ours.pred_instances[name], theirs.pred_instances[name])
-    assert 'masks' not in ours.pred_instances and len(ours.pred_instances) == 3
+    assert 'masks' not in ours.pred_instances and len(ours.pred_instances) == 4
     result, = merged(MaskTTAModel, detected(None), detected('horizontal'), tta_cfg=tta_cfg)
     assert len(result.pred_instances) == 0 and result.pred_instances.masks.shape == (0, HEIGHT, WIDTH)
 
