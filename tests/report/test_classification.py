@@ -51,6 +51,8 @@ def test_classes_are_sorted_by_accuracy_and_those_without_images_are_last(tmp_pa
     assert content.notes == ['No images: owl.'] and content.metrics == {'accuracy/top1': 50.}
     assert content.confusion.counts.tolist() == [[1, 1, 0, 0], [0, 1, 2, 0], [0, 0, 1, 0], [0] * 4]
     assert dict(content.facts)['test data'] == '6 images of 4 classes'
+    content, _ = recorded(tmp_path, [*PAIRS, (0, 3)], ('cat', 'dog', 'newt', 'owl'))  # an owl is predicted
+    assert [row.note for row in content.classes[1]] == ['', '', '', 'no images']
 
 
 def test_mistakes_come_first_the_surest_first(tmp_path):
