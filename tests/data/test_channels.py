@@ -78,6 +78,8 @@ def test_values_that_are_no_numbers_are_refused(tmp_path):
         np.save(tmp_path / 'a.npy', array)
         with pytest.raises(DataError, match=f'a.npy {words}'):
             load(tmp_path / 'a.npy')
+    np.save(tmp_path / 'a.npy', noise(5, 'float32') > 0)
+    assert set(np.unique(load(tmp_path / 'a.npy')['img'])) <= {0, 1}  # masks are numbers
 
 
 def test_tifffile_reads_what_opencv_does_not():

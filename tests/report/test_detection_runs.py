@@ -164,10 +164,10 @@ def test_marks_name_the_mistake_and_masks_are_decoded_one_by_one(tmp_path, monke
     monkeypatch.setattr('xcit_dense.report.matching.draw_objects', draw)
     done = run(tmp_path, truth=[[*TRUTH[1][::-1], (0, 5, 5, 12, 12, 'crowd')]],
                found=[[(1, 20, 20, 40, 40, .9), (1, 21, 20, 40, 40, .8), (0, 60, 60, 20, 20, .7), (2, 80, 5, 9, 9, .6),
-                       (2, 80, 5, 9, 9, .2)]])
+                       (0, 6, 6, 10, 10, .5), (2, 80, 5, 9, 9, .2)]])
     list(done.content.pictures)
     assert said == [(['newt', 'dog', 'cat (crowd)'], ['taken for cat', '', '']),
-                    (['dog', 'dog', 'cat', 'newt'], ['', 'false positive', 'wrong class', 'false positive'])]
+                    (['dog', 'dog', 'cat', 'newt', 'cat'], ['', 'false positive', 'wrong class', 'false positive', ''])]
     assert not decoded and [masks(place).sum() for masks, place in zip(drawn, (0, 3), strict=True)] == [400, 81]
     assert len(decoded) == 2
 

@@ -172,14 +172,15 @@ def test_a_resumed_run_continues_the_curves(tmp_path):
 @pytest.mark.integration
 def test_wandb_without_a_server_logs_offline(tmp_path, monkeypatch):
     pytest.importorskip('wandb')
-    for name, value in dict(WANDB_BASE_URL='http://127.0.0.1:9', WANDB_API_KEY='a' * 40, HOME=str(tmp_path)).items():
+    for name, value in dict(WANDB_BASE_URL='http://127.0.0.1:9', WANDB_API_KEY='a' * 40, WANDB_PROJECT='mine',
+                            HOME=str(tmp_path)).items():
         monkeypatch.setenv(name, value)
     said = python(f'from xcit_dense.report import loggers\nloggers.print_log = lambda text, **_: print(text)\n'
                   f'from mmengine.config import Config\nlogger = loggers.WandB({str(tmp_path)!r}, 0, "abc")\n'
-                  'print(logger.open(Config(dict(a=1))))\nlogger.scalars({"a": 1.}, 3)\nlogger.close(True)')
+                  'print(logger.open(Config(dict(a=1))), logger._run.project)\nlogger.scalars({"a": 1.}, 3)\nlogger.close(True)')
     assert [key for key, _ in wandb_rows(tmp_path)] == ['abc']  # the run that it would have continued
     assert 'Weights & Biases: ' in said and 'This training is logged offline' in said
-    assert f'offline; to upload it: wandb sync {tmp_path}/wandb/offline-run-*-abc\n' in said
+    assert f'offline; to upload it: wandb sync {tmp_path}/wandb/offline-run-*-abc mine\n' in said
     (_, rows, _), = wandb_rows(tmp_path).values()
     assert rows[0]['iteration'] == 3
 
@@ -191,6 +192,7 @@ def test_mlflow_without_a_server_logs_into_the_work_dir(tmp_path, monkeypatch):
     monkeypatch.delenv('MLFLOW_TRACKING_URI', raising=False)
     logger, store = loggers.MLflow(tmp_path, 0, None), f'sqlite:///{tmp_path}/mlflow.db'
     place = logger.open(Config(dict(a=dict(b=[1, 2]), c=[dict(d='e' * 600)])))
+    logger.picture('validation/a(b)', np.zeros((4, 4, 3), np.uint8), 1)
     logger.close(True)
     assert place == f'mlflow ui --backend-store-uri {store}'
     run, = mlflow.MlflowClient(store).search_runs(['1'])
@@ -330,10 +332,11 @@ def test_a_branch_of_a_run_in_another_folder_is_another_run(tmp_path, monkeypatc
     monkeypatch.setitem(loggers.KINDS, 'seen', lambda work_dir, step, run: given.append((step, run)) or SimpleNamespace(
         open=lambda cfg: ''))
     for folder, is_resumed, is_first in ((tmp_path, True, True), (tmp_path / 'before', True, True),
-                                         (tmp_path, False, True), (tmp_path, True, False)):
+                                         (tmp_path.parent, True, True), (tmp_path, False, True),
+                                         (tmp_path, True, False)):
         monkeypatch.setattr(hooks, 'is_first_process', lambda is_first=is_first: is_first)
         infos = dict(seen_run=('abc', str(folder)))
         LoggersHook(['seen', 'seen']).before_train(SimpleNamespace(
             message_hub=SimpleNamespace(runtime_info=infos), visualizer=SimpleNamespace(add_scalars=None), iter=7,
             work_dir=tmp_path, cfg=Config(), _resume=is_resumed))
-    assert given == [(7, 'abc'), (7, None), (7, None)]
+    assert given == [(7, 'abc'), *[(7, None)] * 3]

@@ -8,13 +8,14 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from mmengine.config import Config
 
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense import XCiT
 from xcit_dense.config.loading import load_config
 from xcit_dense.report import sizes
-from xcit_dense.report.sizes import FILES, SizesHook, configs_by_size
+from xcit_dense.report.sizes import FILES, SizesHook, _set_window, configs_by_size
 
 pytestmark = pytest.mark.filterwarnings('ignore')
 MEMORY = 'peak memory of the process (GiB)'
@@ -125,6 +126,11 @@ def test_each_size_has_a_config_without_workers_that_stay():
     cfg.test_dataloader.persistent_workers = True
     found = configs_by_size(cfg, (64, 16))
     assert [each.test_dataloader.persistent_workers for each in (*found.values(), cfg)] == [False, False, True]
+    model, window = torch.nn.Module(), dict(mode='slide', crop_size=(7, 9))
+    for wanted in (dict(test_cfg=window), dict(module=dict(test_cfg=window))):  # with augmentation
+        model.test_cfg = dict(mode='slide')
+        _set_window(model, Config(dict(model=wanted)))
+        assert model.test_cfg == window
 
 
 def test_what_is_shown_of_metrics_and_time(monkeypatch):
