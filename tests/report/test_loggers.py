@@ -177,7 +177,8 @@ def test_wandb_without_a_server_logs_offline(tmp_path, monkeypatch):
         monkeypatch.setenv(name, value)
     said = python(f'from xcit_dense.report import loggers\nloggers.print_log = lambda text, **_: print(text)\n'
                   f'from mmengine.config import Config\nlogger = loggers.WandB({str(tmp_path)!r}, 0, "abc")\n'
-                  'print(logger.open(Config(dict(a=1))), logger._run.project)\nlogger.scalars({"a": 1.}, 3)\nlogger.close(True)')
+                  'print(logger.open(Config(dict(a=1))), logger._run.project)\n'
+                  'logger.scalars({"a": 1.}, 3)\nlogger.close(True)')
     assert [key for key, _ in wandb_rows(tmp_path)] == ['abc']  # the run that it would have continued
     assert 'Weights & Biases: ' in said and 'This training is logged offline' in said
     assert f'offline; to upload it: wandb sync {tmp_path}/wandb/offline-run-*-abc mine\n' in said
