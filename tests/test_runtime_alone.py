@@ -100,6 +100,7 @@ def test_any_other_name_says_what_is_missing(lone_python, tmp_path):
         assert done.returncode == 1
         last = done.stderr.strip().splitlines()[-1]
         assert 'SetupError' in last and 'torch is not installed' in last and 'mmengine is not' in last
+        assert 'pip install' in last
     done = run(lone_python, 'import xcit_dense as x; print(x.__version__); x.nothing', cwd=tmp_path)
     assert 'AttributeError' in done.stderr and done.stdout
 

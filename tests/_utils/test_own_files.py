@@ -57,6 +57,8 @@ def test_what_was_changed_since_or_is_another_tools_is_not_overwritten(tmp_path)
     write(tmp_path, 'd')
     with pytest.raises(OutputError, match='other would overwrite'):
         write(tmp_path, 'd', tool='other')
+    write(tmp_path, 'e', tool='other')
+    write(tmp_path, 'd')  # which the other did not forget
 
 
 def test_a_link_is_replaced_and_what_it_leads_to_stays(tmp_path):

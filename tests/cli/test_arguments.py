@@ -87,7 +87,8 @@ def test_defaults_and_every_option(name):
     assert set_in(found) == defaults
     assert set_in(read(f'{name} {least} {options}')) == set_in({**defaults, **wanted})
     others = {'runtime', 'linear', 'iterations', 'minutes'} if options else {'out', 'to', 'which', 'overwrite'}
-    assert {*found} - {*defaults, *wanted} <= others  # they exclude one of these options
+    # they exclude one of these options
+    assert {*found} - {*defaults, *wanted} <= others, 'an option has no value in OPTIONS'
 
 
 def test_values_that_options_may_have():

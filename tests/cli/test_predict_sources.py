@@ -60,12 +60,13 @@ def test_the_results_say_what_ids_are(names, words, predict, demo_data, tmp_path
 def test_a_list_of_files(predict, demo_data, tmp_path):
     """From the folder of the list, from the working one, absolute, twice; with blanks, a comment, marks of Windows."""
     shutil.copytree(demo_data / 'val2017', tmp_path / 'lists/deep')
-    shutil.copy(demo_data / 'val2017' / NAMES[0], tmp_path / 'here.jpg')
+    for name in ('here.jpg', 'both.jpg', 'lists/both.jpg'):
+        shutil.copy(demo_data / 'val2017' / NAMES[0], tmp_path / name)
     (tmp_path / 'lists/list.txt').write_text(f'\ufeffdeep/{NAMES[0]}\r\n\n# a comment\n here.jpg \n'
-                                             f'{tmp_path}/lists/deep/{NAMES[1]}\ndeep\\{NAMES[0]}\n')
-    assert '3 pictures' in predict('lists/list.txt').stdout
+                                             f'{tmp_path}/lists/deep/{NAMES[1]}\ndeep\\{NAMES[0]}\nboth.jpg\n')
+    assert '4 pictures' in predict('lists/list.txt').stdout
     assert {record['file_name'] for record in read(tmp_path)} == {
-        f'lists/deep/{NAMES[0]}', 'here.jpg', f'lists/deep/{NAMES[1]}'}
+        f'lists/deep/{NAMES[0]}', 'here.jpg', f'lists/deep/{NAMES[1]}', 'lists/both.jpg'}
 
 
 def test_videos_in_a_folder_are_told_of(predict, demo_data, tmp_path):

@@ -44,7 +44,7 @@ def without(packages, *names, **others):
 
 def test_versions_that_work(installed):
     for packages in (  # the last three are mixtures that train
-            INSTALLED, FORKS, without(INSTALLED, 'mmcv-lite', mmcv='2.1.0', torch='2.15.0+cu132'),
+            INSTALLED, FORKS, without(INSTALLED, 'mmcv-lite', mmcv='2.1.0', torch='2.15.0.dev20261120+cu132'),
             without(INSTALLED, 'mmengine', onedl_mmengine='0.10.12'),
             without(FORKS, 'onedl-mmengine', mmengine='0.10.7'), without(FORKS, 'onedl-mmcv', mmcv_lite='2.1.0')):
         installed(packages)

@@ -171,8 +171,9 @@ WRONG_ARCHS = (
 WRONG_OPTIONS = (
     (dict(out_indices=(0, 1, 1, 2)), '(0, 1, 1, 2)'), (dict(out_indices=()), '()'),
     (dict(out_indices=(1, 3)), 'out_strides', '(4, 8, 16, 32)'), (dict(out_strides=(4, 8, 16, 64)), '64'),
-    (dict(out_strides=(8, 4, 16, 32)), 'ascending'), (dict(drop_path_rate=1.), 'drop_path_rate', '1.0', '[0, 1)'),
-    (dict(attn_drop_rate='0.1'), 'attn_drop_rate', "'0.1'"), (dict(in_channels=0), 'in_channels', '0'),
+    (dict(out_strides=(8, 4, 16, 32)), 'ascending'), (dict(out_strides=(4, 4, 16, 32)), 'different'),
+    (dict(drop_path_rate=1.), 'drop_path_rate', '1.0', '[0, 1)'), (
+        dict(attn_drop_rate='0.1'), 'attn_drop_rate', "'0.1'"), (dict(in_channels=0), 'in_channels', '0'),
     (dict(frozen_stages=5), 'frozen_stages', '5', '4'), (dict(norm_cfg='BN'), "'BN'", 'type'),
     (dict(norm_cfg=dict(type='BatchNrom')), 'BatchNrom', 'BN'), (dict(norm_cfg=dict(type='LN')), '(B, C, H, W)'),
     (dict(norm_cfg=dict(type='GN', num_groups=3)), "'num_groups': 3", '4 channels'),

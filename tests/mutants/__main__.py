@@ -20,6 +20,7 @@ from types import ModuleType
 from planting import ROOMS, ROOT, draw, mutants_of_room, planted
 
 EQUIVALENT = Path(__file__).with_name('equivalent.txt')
+CAUGHT = 'caught', 'crashed', 'not in time'
 
 
 # Which tests reach a line
@@ -78,26 +79,40 @@ class Chosen:
             self.file.write_text(json.dumps([*self.failed]))
 
 
-def make_map(folder, jobs):
-    """Run all quick tests once, some files in each process, and write which tests reach which line."""
-    print('running all tests once, to record which lines each reaches ...', flush=True)
-    files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / 'tests').rglob('test_*.py'))
+def make_map(folder, jobs, keep=False):
+    """Run all quick tests once, some files in each process, and write which tests reach which line.
+
+    Args:
+        keep: Whether to run only the files that changed since the last map, and to keep the rest of it.
+    """
+    target, whole = folder / 'map.json', dict(lines=defaultdict(list), seconds={}, fixtures={})
+    files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / 'tests').rglob('test_*.py')
+                   if not keep or path.stat().st_mtime > target.stat().st_mtime)
+    if not files:
+        return
+    if keep:
+        before = json.loads(target.read_text())
+        whole['lines'].update(before['lines'])
+        whole.update({name: {test: value for test, value in before[name].items()
+                             if test.partition('::')[0] not in files} for name in ('seconds', 'fixtures')})
+    print(f'running {len(files)} files of tests once, to record which lines each reaches: 10 minutes for all. '
+          f'Progress: {folder}/map0.log ...', flush=True)
+    jobs = min(jobs, len(files))
     context, parts = get_context('fork'), [folder / f'map{job}.json' for job in range(jobs)]
     workers = [context.Process(target=_make_part, args=(folder, job, files[job::jobs])) for job in range(jobs)]
     for part, worker in zip(parts, workers, strict=True):
         part.unlink(missing_ok=True)
         worker.start()
-    whole = dict(lines=defaultdict(list), seconds={}, fixtures={})
     for part, worker in zip(parts, workers, strict=True):
         worker.join()
         if not part.exists():
             sys.exit(f'error: the tests fail without a mutant, see {part.with_suffix(".log")}')
         found = json.loads(part.read_text())
         for line, contexts in found.pop('lines').items():
-            whole['lines'][line] += contexts
+            whole['lines'][line] = [*whole['lines'].get(line, ()), *contexts]
         for name, values in found.items():
             whole[name] |= values
-    (folder / 'map.json').write_text(json.dumps(whole))
+    target.write_text(json.dumps(whole))
 
 
 def _make_part(folder, job, files):
@@ -105,7 +120,7 @@ def _make_part(folder, job, files):
 
     def run():
         code = _run_pytest(copy, files, recorder)
-        if not code:
+        if code in (0, 5):  # 5: there are only slow ones
             (folder / f'map{job}.json').write_text(json.dumps(recorder.found(copy)))
         return code
 
@@ -224,7 +239,7 @@ def work(job, folder, todo, done, whole):
 
     while (task := todo.get()) is not None:
         mutant, tests, expected = task
-        target, outcome, seconds, by = copy / mutant['file'], 'survived', 0., []
+        target, outcome, seconds, by = copy / mutant['file'], 'survived' if tests else 'no test ran', 0., []
         kept = target.read_text()
         if tests:
             _write(target, planted(target, mutant['number']))
@@ -259,7 +274,8 @@ def main():
     parser.add_argument('--limit', type=float, default=120, metavar='SECONDS',
                         help='how long tests run for each mutant, measured without it (default: 120)')
     parser.add_argument('--survivors', action='store_true', help='run only those that survived last time')
-    parser.add_argument('--keep-map', action='store_true', help='use the map of tests and lines of the last run')
+    parser.add_argument('--keep-map', action='store_true', help='use the map of tests and lines of the last run; only '
+                        'files of tests that changed since then run for it')
     parser.add_argument('--matrix', action='store_true', help='run all tests that reach a mistake, not only until one '
                         'fails, and list those that are never the only one, or one of two, to catch one')
     args = parser.parse_args()
@@ -268,16 +284,17 @@ def main():
     os.environ['OMP_NUM_THREADS'] = '1'
     folder, before = Path('build/mutants').absolute(), {}
     folder.mkdir(parents=True, exist_ok=True)
+    if args.survivors and not (folder / 'mutants.json').exists():
+        parser.error('--survivors repeats those of an earlier run, and there was none')
     drawn = [] if args.survivors else draw(args.count, args.seed)
     if args.survivors:  # by name, as lines and tests may have changed; mutants that no longer exist are dropped
         every = {mutant['name']: mutant for room in ROOMS for mutant in mutants_of_room(room)}
         before = {result['name']: result for result in json.loads((folder / 'mutants.json').read_text())
                   if result['name'] in every}
         drawn = [every[name] for name, result in before.items()
-                 if result['outcome'] in ('survived', 'test fails by itself')]
+                 if result['outcome'] not in CAUGHT]
     preload()
-    if not (args.keep_map and (folder / 'map.json').exists()):
-        make_map(folder, args.jobs)
+    make_map(folder, args.jobs, keep=args.keep_map and (folder / 'map.json').exists())
     reached = json.loads((folder / 'map.json').read_text())
     context = get_context('fork')
     todo, done = context.Queue(), context.Queue()
@@ -303,13 +320,14 @@ def report(results):
     equivalent = {line.partition(' | ')[0] for line in EQUIVALENT.read_text().splitlines()}
     rows, left = defaultdict(Counter), []
     for result in results:
-        is_caught = result['outcome'] in ('caught', 'crashed', 'not in time')
-        outcome = 'caught' if is_caught else 'changes nothing' if result['name'] in equivalent else 'survived'
+        outcome = 'caught' if result['outcome'] in CAUGHT else (
+            'changes nothing' if result['name'] in equivalent else 'survived')
         for room in (result['file'].split('/')[1], 'all'):
             rows[room][outcome] += 1
         if outcome == 'survived':
             left.append(f'{result["outcome"]}: {result["name"]}')
     lines = ['', '| folder | planted | change nothing | caught of those that change something |', '|---|---|---|---|']
+    rows['all'] = rows.pop('all', Counter())  # last
     for room, row in rows.items():
         rate = row['caught'] / max(row['caught'] + row['survived'], 1)
         lines.append(f'| {room} | {row.total()} | {row["changes nothing"]} | {rate:.1%} |')

@@ -86,6 +86,10 @@ def test_images_of_any_place_have_a_picture_each_below_the_folder(tmp_path, monk
     assert path_of(images_in('', img_path='images'), 'images/deep/a.png') == 'out/deep/a.png'  # relative paths
 
 
+def test_a_score_of_zero_is_one():
+    assert DrawingHook(score_thr=0.).options == dict(pred_score_thr=0.) and DrawingHook().options == {}
+
+
 def drawn_by(kind, visualizer, image, sample=None, loading={}, **options):
     folder = image.parents[2]
     runner = runner_of(images_in(folder, img='images'), loading, visualizer=visualizer, work_dir=str(folder),

@@ -31,6 +31,12 @@ def test_the_nearest_vote_in_chunks_of_any_size(k, temperature, cells, monkeypat
         np.testing.assert_allclose(scores, votes / votes.sum(), atol=1e-12)
 
 
+def test_lengths_of_features_do_not_count():
+    head, (features, labels) = probes.KNNHead(3), blobs()
+    head.fit(features[:40].clone(), labels[:40], 40)
+    torch.testing.assert_close(head(7 * features[40:]), head(F.normalize(features[40:])))
+
+
 def blobs(count=60, seed=0):
     """Features around three points, that a linear layer can separate."""
     generator = torch.Generator().manual_seed(seed)
@@ -77,3 +83,7 @@ def test_images_of_each_class_are_held_out_unless_it_has_only_one(caplog):
         _, rate = LinearProbeHook({}, 20)._best(features, 3, 0, logging.getLogger())
     assert 'no class has two training images' in caplog.text and ': 100.00' in caplog.text
     assert rate == pytest.approx(3 / 256 * ALL_RATES[-1])
+    features = SimpleNamespace(once=blobs)
+    layer, rate = LinearProbeHook({}, 20)._best(features, 3, 0, logging.getLogger())
+    wanted = LinearLayers(8, 3, [rate], 20, 0).fit(*blobs(), 20, 0).layers[0]  # from all images, with the chosen rate
+    assert torch.equal(layer.weight, wanted.weight)

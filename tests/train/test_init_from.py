@@ -1,6 +1,7 @@
 """Trainings that begin with a model of other classes: rows by class name, the rest strictly; how they go on."""
 import json
 import re
+from argparse import Namespace
 from zlib import crc32
 
 import pytest
@@ -14,6 +15,7 @@ from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.runs import NO_VALIDATION, At, assert_same_run, make_config, stop_after, terminate, train
 from helpers.tools import run_tool
 from helpers.weight_files import classifier, rejects, values
+from xcit_dense.cli.train import _check_start
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.classes import set_classes
 from xcit_dense.data.demo import make_demo_data
@@ -139,6 +141,7 @@ def test_two_starts_are_an_error(trained_segmentor, demo_data, tmp_path, call_to
         code, message = call_tool(*args, *options)
         assert code == 1 and 'both set the weights' in message, options
         assert options[0] in message and options[-1].partition('=')[0] in message
+    _check_start(Namespace(init_from='a', no_pretrained=True, cfg_options={}, resume='auto'))  # it has its weights
     code, message = call_tool(*args, '--init-from', trained_segmentor[0])
     assert code == 1 and 'decode_head' in message and 'init_cfg.checkpoint' in message
     code, message = call_tool(*args, '--init-from', 'https://127.0.0.1:9/a.pth')

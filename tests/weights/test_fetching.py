@@ -88,6 +88,7 @@ def test_addresses_with_one_file_name_stay_apart(server, monkeypatch):
     for name in ('a', 'b', 'a'):
         assert list(read_checkpoint(f'{address}/{name}/in%201k%2B.pth')['model']) == [name]
     assert fetch(f'{address}/a/in%201k%2B.pth').name == 'in 1k+.pth'
+    assert fetch(f'{address}/a/in%201k%2B.pth?version=2') != fetch(f'{address}/a/in%201k%2B.pth')
     monkeypatch.setenv('HOME', str(folder))
     assert fetch('~/b/in 1k+.pth') == folder / 'b/in 1k+.pth'
 
