@@ -77,11 +77,12 @@ def test_mixed_precision_keeps_a_loss_scale_of_ones_own(gpu, monkeypatch):
     """Where there is one: bfloat16 on a CPU has none."""
     monkeypatch.setattr(options.torch.cuda, 'is_available', lambda: gpu)
     monkeypatch.setattr(machine, 'has_bfloat16', lambda device: True)
-    for given, wanted in (({}, 'dynamic'), (dict(loss_scale=512.), 512.)):
+    for given in ({}, dict(loss_scale=512., dtype='float16')):
         cfg = Config(dict(optim_wrapper=dict(type='OptimWrapper', accumulative_counts=2, **given)))
         options.set_amp(cfg)
         assert cfg.optim_wrapper == dict(accumulative_counts=2, **(
-            dict(type='AmpOptimWrapper', loss_scale=wanted) if gpu else dict(type='Bfloat16OptimWrapper')))
+            dict(type='AmpOptimWrapper', **given or dict(loss_scale='dynamic')) if gpu else
+            dict(type='Bfloat16OptimWrapper')))
 
 
 def test_a_data_root_moves_what_lies_below_the_old_one_alone(tmp_path):

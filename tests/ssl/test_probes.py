@@ -31,10 +31,11 @@ def test_the_nearest_vote_in_chunks_of_any_size(k, temperature, cells, monkeypat
         np.testing.assert_allclose(scores, votes / votes.sum(), atol=1e-12)
 
 
-def test_lengths_of_features_do_not_count():
-    head, (features, labels) = probes.KNNHead(3), blobs()
+def test_a_head_votes_by_angles_alone_with_its_temperature():
+    head, (features, labels) = probes.KNNHead(3, temperature=0.5), blobs()
     head.fit(features[:40].clone(), labels[:40], 40)
-    torch.testing.assert_close(head(7 * features[40:]), head(F.normalize(features[40:])))
+    wanted = knn_scores(F.normalize(features[40:]), F.normalize(features[:40]), labels[:40], 3, 40, 0.5)
+    torch.testing.assert_close(head(7 * features[40:]), wanted.log())
 
 
 def blobs(count=60, seed=0):
