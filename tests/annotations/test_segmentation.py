@@ -75,6 +75,9 @@ def test_voc_has_its_own_names_and_the_test_part_is_taken_where_it_has_label_map
     cfg = segmentor(exports.voc(tmp_path / 'voc', 'VOCdevkit/VOC2012'), tmp_path / 'run')
     assert cfg.train_dataloader.dataset.metainfo.classes[:3] == ('background', 'aeroplane', 'bicycle')
     assert len(found(cfg)) == 3
+    root = exports.voc(tmp_path / 'mine')  # in a folder of another name, without lists
+    shutil.rmtree(root / 'ImageSets')
+    assert len(found(segmentor(root, tmp_path / 'run'))) == 4
     root = exports.camvid(tmp_path / 'data')
     assert {name[:4] for name in found(segmentor(root, tmp_path / 'run'), 'test')} == {'test'}
     shutil.rmtree(root / 'testannot')
