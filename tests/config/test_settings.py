@@ -116,7 +116,7 @@ def test_loaders_without_workers_have_none_of_their_settings(own):
         for loader in LOADERS:
             given = {key: cfg[loader][key] for key in cfg[loader] if 'workers' in key or 'prefetch' in key}
             assert DataLoader(range(3), **given).num_workers == 0
-    assert all(load_config(TINY_CONFIG, settings=Settings(workers=2))[loader].persistent_workers for loader in LOADERS)
+    assert all(load_config(TINY_CONFIG, settings=Settings(workers=1))[loader].persistent_workers for loader in LOADERS)
 
 
 def test_a_test_has_a_batch_size_of_its_own():

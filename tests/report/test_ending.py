@@ -168,6 +168,8 @@ def test_the_expected_end_counts_from_where_this_process_began(monkeypatch):
     assert hook._expected_end(runner) == ''
     runner.iter, now = 200, now + 1800
     assert hook._expected_end(runner) == 'expected end 01 Feb 00:30, in 60 minutes'
+    runner.iter = 399
+    assert hook._expected_end(runner) == 'expected end 31 Jan 23:30, in 1 minute'
     hook.before_train_epoch(runner)  # a later epoch
     runner.iter = 400
     assert hook._expected_end(runner) == ''
