@@ -57,7 +57,7 @@ def test_rates_by_layer_of_the_dense_frameworks(scope, name):
     assert groups.keys() == {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     for key, rate, decay in (('backbone.blocks.0.mlp.fc1.weight', 1 / 4, 0.1), ('backbone.blocks.1.gamma1', 1 / 2, 0.),
                              ('head.weight', 1, 0.1), ('head.bias', 1, 0.)):
-        assert groups[key]['lr'] == rate and groups[key]['weight_decay'] == decay
+        assert groups[key]['lr'] == groups[key]['lr_scale'] == rate and groups[key]['weight_decay'] == decay
     for wrong in (dict(num_layers=7), dict(decay_type='stage_wise')):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             groups_of(**wrong)

@@ -90,6 +90,7 @@ def test_a_momentum_out_of_range_is_refused(class_folders):
     for momentum in ((0.9, 1.1), (-0.1, 1)):
         with pytest.raises(ValueError, match='momentum must be two numbers from 0 to 1, got .*, 1'):
             DINOHook(momentum)
+    assert DINOHook((0., 1.)).momentum == (0., 1.)
     with pytest.raises(ConfigError, match='DINO: centre_momentum must be from 0 to 1, got 1.5'):
         load_config(TINY_DINO_CONFIG, cfg_options={'model.centre_momentum': 1.5}, data_root=str(class_folders),
                     check=True)
