@@ -291,8 +291,7 @@ def main():
         every = {mutant['name']: mutant for room in ROOMS for mutant in mutants_of_room(room)}
         before = {result['name']: result for result in json.loads((folder / 'mutants.json').read_text())
                   if result['name'] in every}
-        drawn = [every[name] for name, result in before.items()
-                 if result['outcome'] not in CAUGHT]
+        drawn = [every[name] for name, result in before.items() if result['outcome'] not in CAUGHT]
     preload()
     make_map(folder, args.jobs, keep=args.keep_map and (folder / 'map.json').exists())
     reached = json.loads((folder / 'map.json').read_text())

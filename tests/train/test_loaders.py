@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from xcit_dense._utils.processes import end_workers
 from xcit_dense.errors import ConfigError, DataError
 from xcit_dense.train import build_runner, loaders
 from xcit_dense.train.loaders import ResumableLoader, bind_workers
+from xcit_dense.train.runner import DenseRunner
 
 
 def test_passes_differ_in_order_and_augmentation(demo_data, tmp_path):
@@ -81,6 +83,12 @@ class Numbers(Dataset):
 
     def get_data_info(self, index):
         return dict(img_path=f'{index}.jpg')
+
+
+def test_an_error_of_a_users_data_set_stays_what_it_is(monkeypatch):
+    monkeypatch.setitem(DATASETS.module_dict, 'Broken', Mock(side_effect=ValueError('mine')))
+    with pytest.raises(ValueError, match='mine'):
+        DenseRunner.build_dataloader(dict(dataset=dict(type='Broken'), batch_size=1))
 
 
 def test_a_loader_keeps_what_the_config_asks_for():
