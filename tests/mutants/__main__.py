@@ -109,7 +109,7 @@ def make_map(folder, jobs, keep=False):
             sys.exit(f'error: the tests fail without a mutant, see {part.with_suffix(".log")}')
         found = json.loads(part.read_text())
         for line, contexts in found.pop('lines').items():
-            whole['lines'][line] = [*whole['lines'].get(line, ()), *contexts]
+            whole['lines'][line] += contexts
         for name, values in found.items():
             whole[name] |= values
     target.write_text(json.dumps(whole))
