@@ -32,13 +32,16 @@ def make_step(model, images, mode, dtype):
     Half types run under autocast. The loss is the sum over the maps of their mean squares.
     """
 
+    parameters = [*model.parameters()]
+
     def infer():
         with torch.inference_mode(), _autocast(images, dtype):
             return model(images)
 
     def train():
         _backward(model, images, dtype)
-        _drop_gradients(model)
+        for parameter in parameters:
+            parameter.grad = None
 
     return infer if mode == 'inference' else train
 

@@ -122,6 +122,8 @@ TOUCHES = {
     'another norm': in_place_of('norm2', lambda _: nn.RMSNorm(32)),
     'one temperature': on_layer(
         'attn', lambda attn: setattr(attn, 'temperature', nn.Parameter(torch.full((1, 1, 1), 2.)))),
+    'a temperature of each channel': on_layer(
+        'attn', lambda attn: setattr(attn, 'temperature', nn.Parameter(torch.rand(4, 1, 8) + 0.5))),
     'LayerScale of one number': on_layer('', lambda block: setattr(block, 'gamma2', nn.Parameter(torch.tensor(0.3)))),
     'functions for stochastic depth and a norm': on_layer('', functions),
     'a forward put into a block': on_layer('', attention_alone),

@@ -5,8 +5,21 @@ modules must run: because a layer was modified, because the fast path is off (`s
 operations are needed (compilers, `torch.func`, forward mode).
 """
 from .branches import attend, feed_forward, mix_neighbours
-from .conditions import is_batch_norm, is_doubling, is_halving, is_on, is_untouched, set_fast
+from .conditions import (
+    are_plain,
+    are_traceable,
+    can_run,
+    is_batch_norm,
+    is_doubling,
+    is_halving,
+    is_on,
+    is_untouched,
+    set_fast,
+)
 from .layers import project_code, run
+from .norms import sync_group
+from .ops import compute_dtype, first_derivative_only
 
-__all__ = ['attend', 'feed_forward', 'is_batch_norm', 'is_doubling', 'is_halving', 'is_on', 'is_untouched',
-           'mix_neighbours', 'project_code', 'run', 'set_fast']
+__all__ = ['are_plain', 'are_traceable', 'attend', 'can_run', 'compute_dtype', 'feed_forward', 'first_derivative_only',
+           'is_batch_norm', 'is_doubling', 'is_halving', 'is_on', 'is_untouched', 'mix_neighbours', 'project_code',
+           'run', 'set_fast', 'sync_group']

@@ -87,7 +87,8 @@ def _is_attention(attn):
         return False
     parts = attn._modules
     qkv, proj = parts.get('qkv'), parts.get('proj')
-    return type(qkv) is type(proj) is nn.Linear and is_untouched(attn, qkv, proj) and proj.bias is not None
+    return (type(qkv) is type(proj) is nn.Linear and is_untouched(attn, qkv, proj) and proj.bias is not None
+            and attn.temperature.shape in ((attn.num_heads, 1, 1), (1, 1, 1)))
 
 
 def _is_interaction(lpi):

@@ -27,7 +27,7 @@ class Form(residual.Form):
         grad_weight1, grad_bias1 = _gram(inner, normed), _sum(inner)
         inner = ops.linear_backward(inner, weight1)
         return [*ops.input_gradient(inner, x, given.norm, statistics, grad, given.scale, out), grad_weight1, grad_bias1,
-                *ops.scaled_rows_backward(grad_weight2, grad_bias2, *given.parameters[2:])]
+                *residual.scaled_rows_backward(grad_weight2, grad_bias2, *given.parameters[2:])]
 
 
 def parameters_of(mlp):

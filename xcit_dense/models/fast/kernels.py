@@ -4,41 +4,15 @@ Each is an operator (``torch.ops.xcit_dense``), so that profilers and counters o
 and in a fixed order. Tokens have shape (B, N, C) and are contiguous.
 """
 import functools
-from types import SimpleNamespace
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-#: The kernels by name.
-KERNELS = SimpleNamespace()
-_library = torch.library.Library('xcit_dense', 'DEF')
+from .launching import launch, operator
+
 _PROGRAMS = 528  # of kernels that sum over tokens: four on each of the 132 processors of an H100
-
-
-def operator(function):
-    """Add a function to `KERNELS` and to ``torch.ops.xcit_dense``; it may write to its argument ``out``.
-
-    The dispatcher takes as long as a launch, so it is asked only where a mode looks at every operation.
-    """
-    name, changed = function.__name__, {'out'} & function.__annotations__.keys()
-    _library.define(name + torch.library.infer_schema(function, mutates_args=changed))
-    _library.impl(name, function, 'CompositeExplicitAutograd')
-    dispatched = getattr(torch.ops.xcit_dense, name).default
-    is_included, python = torch._C._dispatch_tls_is_dispatch_key_included, torch._C.DispatchKey.Python
-    setattr(KERNELS, name, lambda *args: (dispatched if is_included(python) else function)(*args))
-    return function
-
-
-def launch(kernel, grid, *args, **constants):
-    """Run a kernel on the device of its first tensor."""
-    device = args[0].get_device()
-    if device == -1 or device == torch.cuda.current_device():  # -1: in the interpreter
-        kernel[grid](*args, **constants)
-    else:
-        with torch.cuda.device_of(args[0]):
-            kernel[grid](*args, **constants)
 
 
 @functools.cache
@@ -60,6 +34,11 @@ def _normed(x, at, mask, C, eps):
     x = tl.where(mask, x - (tl.sum(x, 1) / C)[:, None], 0.)
     rstd = 1 / tl.sqrt_rn(tl.sum(x * x, 1) / C + eps)
     return x * rstd[:, None], rstd
+
+
+def _dense(*vectors):
+    """Return vectors, or None, as kernels read them: users' may be parts of others."""
+    return [None if vector is None else vector.contiguous() for vector in vectors]
 
 
 @triton.jit
@@ -90,7 +69,7 @@ def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, centre: Te
     """Return the layer norm of tokens, minus ``centre`` (B, C) of its sample if there is one, in a type."""
     B, N, C = x.shape
     out, tile = torch.empty_like(x, dtype=dtype), _tile(C)
-    launch(_layer_norm, (-(-N // tile['ROWS']), B), x, weight, bias, centre, out, N, C, eps, **tile)
+    launch(_layer_norm, (-(-N // tile['ROWS']), B), x, *_dense(weight, bias), centre, out, N, C, eps, **tile)
     return out
 
 
@@ -113,7 +92,7 @@ def layer_norm_mean(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: 
     B, N, C = x.shape
     tile = _tile(C)
     sums = x.new_empty(B, _programs(x, tile['ROWS']), C, dtype=torch.float32)
-    launch(_layer_norm_mean, (sums.shape[1], B), x, weight, bias, sums, N, C, eps, **tile)
+    launch(_layer_norm_mean, (sums.shape[1], B), x, *_dense(weight, bias), sums, N, C, eps, **tile)
     return sums.sum(1)
 
 
@@ -147,7 +126,8 @@ def layer_norm_backward(grad: Tensor, x: Tensor, weight: Tensor | None, residual
     B, N, C = x.shape
     tile = _tile(C)
     sums = x.new_empty(B, _programs(x, tile['ROWS']), 2, C, dtype=torch.float32)
-    launch(_layer_norm_backward, (sums.shape[1], B), grad, x, weight, residual, scale, out, sums, N, C, eps, **tile)
+    launch(_layer_norm_backward, (sums.shape[1], B), grad, x, *_dense(weight), residual, scale, out, sums, N, C, eps,
+           **tile)
     return sums.flatten(0, 1).sum(0)
 
 
@@ -169,6 +149,30 @@ def add_branch(x: Tensor, branch: Tensor, offset: Tensor, keep: Tensor | None, o
     B, N, C = x.shape
     launch(_add_branch, (-(-N * C // 1024), B), x, branch, offset, keep, out,
             C if offset.dim() == 2 else 0, 0 if keep is None else keep.stride(0), N, C, BLOCK=1024)
+
+
+@triton.jit
+def _scaled_rows_backward(grad, grad_bias, weight, bias, gamma, out, sums, K, BLOCK: tl.constexpr):
+    row, M = tl.program_id(0).to(tl.int64), tl.num_programs(0)
+    factor, total = tl.load(gamma + row), tl.zeros((BLOCK, ), tl.float32)
+    for start in range(0, K, BLOCK):
+        at, mask = row * K + start + tl.arange(0, BLOCK), start + tl.arange(0, BLOCK) < K
+        g = tl.load(grad + at, mask=mask, other=0.).to(tl.float32)
+        total += g * tl.load(weight + at, mask=mask, other=0.)
+        tl.store(out + at, g * factor, mask=mask)
+    g = tl.load(grad_bias + row)
+    tl.store(sums + row, g * factor)
+    tl.store(sums + M + row, tl.sum(total, 0) + g * tl.load(bias + row))
+
+
+@operator
+def scaled_rows_backward(grad_weight: Tensor, grad_bias: Tensor, weight: Tensor, bias: Tensor,
+                         gamma: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what `xcit_dense.models.fast.residual` computes under this name; the last two as one (2, C)."""
+    out, sums = weight.new_empty(weight.shape, dtype=grad_bias.dtype), grad_bias.new_empty(2, len(bias))
+    launch(_scaled_rows_backward, (len(bias), 1), *_dense(grad_weight, grad_bias, weight, bias, gamma), out, sums,
+           weight[0].numel(), BLOCK=512)
+    return out, sums
 
 
 @functools.cache

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from ..tokens import map_to_tokens, tokens_to_map
 from . import ops, residual
 from .conditions import weight_and_bias
-from .norms import normalise, normalise_backward, statistics_for, sync_group, uses_batch
+from .norms import batch_norm, normalise, normalise_backward, sync_group, uses_batch
 
 
 class Form(residual.Form):
@@ -28,8 +28,7 @@ class Form(residual.Form):
         weight1, bias1, weight2, bias2 = given.weights
         y, _ = ops.normalise(x, given.norm, given.dtype)
         y = torch.ops.aten.gelu_(_depthwise(tokens_to_map(y, *self.shape), weight1, bias1))
-        mean, rstd, count = statistics_for(self.bn, y)
-        y = normalise(y, mean, rstd, *given.parameters[2:4], out=y)
+        y, mean, rstd, count = batch_norm(self.bn, y, *given.parameters[2:4])
         ops.add_branch(x, lambda *args: map_to_tokens(_depthwise(*args)), y, weight2, bias2, keep, out)
         return mean, rstd, count
 
@@ -50,7 +49,7 @@ class Form(residual.Form):
         inner, grad_weight1 = _depthwise_backward(inner, normed, weight1)
         return [*ops.input_gradient(map_to_tokens(inner), x, given.norm, statistics, grad, given.scale, out),
                 grad_weight1, grad_bias1, *grads_bn,
-                *ops.scaled_rows_backward(grad_weight2, grad_bias2, *last)]
+                *residual.scaled_rows_backward(grad_weight2, grad_bias2, *last)]
 
 
 def parameters_of(lpi):

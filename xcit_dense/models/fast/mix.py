@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import ops
+from .residual import scaled_rows_backward
 
 
 class CancelsError(Exception):
@@ -71,7 +72,7 @@ def mix(mean, gram, num_tokens, weights, compute_dtype, guard=False):
     means = F.linear(mean, weights.qkv, weights.bias)
     # the Gram matrix is symmetric
     product = ops.small_product(weights.heads.flatten(0, 1), gram.flatten(0, 1), compute_dtype).view(h, -1, B, C)
-    covariance = (product.flatten(1, 2) @ weights.heads.mT).view(h, -1, B, product.shape[1])
+    covariance = ops.product(product.flatten(1, 2), weights.heads.mT).view(h, -1, B, product.shape[1])
     if guard:
         lost = cancels(covariance.diagonal(dim1=1, dim2=3), gram, weights.heads)
         if lost.device.type != 'cpu':  # reading it now would block the device
@@ -106,19 +107,20 @@ def mix_backward(grad_matrix, grad_offset, kept, mean, num_tokens, weights, proj
     grad_values = ops.small_product(weights.proj.t(), grad_matrix.t(), compute_dtype).view(h, -1, C)  # (h, d B, C)
 
     # through attention times values
-    grad_attn = (grad_values @ _value_rows(weights).mT).view_as(kept.attn)
-    grad_weight_v = kept.attn.flatten(1, 2).mT @ grad_values  # (h, d, C)
+    grad_attn = ops.product(grad_values, _value_rows(weights).mT).view_as(kept.attn)
+    grad_weight_v = ops.product(kept.attn.flatten(1, 2).mT, grad_values)  # (h, d, C)
 
     # through the cosines, to covariances and means, and from there to weights and moments
     slopes, grad_means, grad_temperature, mean_out = _attend_backward(
         grad_attn, grad_offset @ weights.proj, kept, weights.temperature, num_tokens)
     grad_proj = grad_proj.addmm_(grad_offset.t(), mean_out), grad_offset.sum(0)
     if len(projection) > 2:
-        grad_proj = ops.scaled_rows_backward(*grad_proj, *projection)
+        grad_proj = scaled_rows_backward(*grad_proj, *projection)
     slopes = slopes.flatten(1, 2)  # (h, 2d B, 2d)
-    grad_weight_qk = slopes.mT @ kept.product.flatten(1, 2)  # (h, 2d, C); L is symmetric
-    symmetric = ops.small_product(weights.heads.flatten(0, 1).t(), (slopes @ weights.heads).view(2 * C, B * C).t(),
-                                       compute_dtype).view(C, B, C).transpose(0, 1)
+    grad_weight_qk = ops.product(slopes.mT, kept.product.flatten(1, 2))  # (h, 2d, C); L is symmetric
+    symmetric = ops.product(slopes, weights.heads).view(2 * C, B * C)
+    symmetric = ops.small_product(weights.heads.flatten(0, 1).t(), symmetric.t(), compute_dtype)
+    symmetric = symmetric.view(C, B, C).transpose(0, 1)
     grad_qkv = torch.cat((*grad_weight_qk.unflatten(1, (2, -1)).unbind(1), grad_weight_v)).flatten(0, 1)
     grad_qkv.addmm_(grad_means.t(), mean)
     return grad_means @ weights.qkv, symmetric, [grad_qkv, grad_means.sum(0), grad_temperature, *grad_proj]
@@ -191,7 +193,7 @@ def _value_rows(weights):
 
 def _values(attn, weights):
     """Return attention times the rows of the values: (C, B C)."""
-    return (attn.flatten(1, 2) @ _value_rows(weights)).view(weights.qkv.shape[1], -1)
+    return ops.product(attn.flatten(1, 2), _value_rows(weights)).view(weights.qkv.shape[1], -1)
 
 
 def warn_later(lost: Tensor):

@@ -9,9 +9,21 @@ import torch.nn.functional as F
 from torch import Tensor
 
 #: Floats in a chunk of C channels: 6.4 MB in float32, and four times that in the hidden layer of the FFN. Half of it
-#: was 1 to 10% slower; twice of it was 0 to 4% faster in training, and from 2% faster to 7% slower in inference (2
-#: cores of two EPYCs).
+#: was slower; twice of it was 0 to 4% faster in training, and up to 7% slower in inference (2 cores of two EPYCs).
 CHUNK_FLOATS = 1_600_000
+
+
+class _NoAutocast:
+    """Turns autocast off on GPUs; `torch.autocast` takes longer than a launch."""
+
+    def __enter__(self):
+        torch.set_autocast_enabled('cuda', False)
+
+    def __exit__(self, *_):
+        torch.set_autocast_enabled('cuda', True)
+
+
+_NO_AUTOCAST, _AS_IT_IS = _NoAutocast(), nullcontext()
 
 
 def split_range(length: int, count: int):
@@ -45,7 +57,10 @@ def converted(dtype: torch.dtype, *tensors):
 
 def no_autocast(x: Tensor):
     """Return a context in which autocast is off, so that types are those in the code."""
-    return torch.autocast(x.device.type, enabled=False) if is_autocast(x) else nullcontext()
+    if not is_autocast(x):
+        return _AS_IT_IS
+    return (_NO_AUTOCAST if x.is_cuda and not torch.compiler.is_compiling() else
+            torch.autocast(x.device.type, enabled=False))
 
 
 def largest(x: Tensor, dim) -> Tensor:
@@ -106,11 +121,20 @@ def gram(a: Tensor, b: Tensor, is_gradient: bool = False) -> Tensor:
     """
     dtype = statistics_dtype(a)
     if a.dtype != dtype and a.is_cuda and hasattr(torch.ops.aten.bmm, 'dtype'):  # half factors, sums kept in float32
+        if len(a) == 1:
+            return torch.mm(a[0].t(), b[0], out_dtype=dtype).unsqueeze(0)
         return torch.bmm(a.mT, b, out_dtype=dtype)
     if a.dtype != dtype and not (is_gradient and a.device.type == 'cpu' and a.dtype == torch.bfloat16):
         wide = a.to(dtype)
         a, b = wide, wide if b is a else b.to(dtype)
     return torch.bmm(a.mT, b)
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """Return a b of (B, I, K) and (B, K, J)."""
+    if a.is_cuda and not torch.is_grad_enabled():  # from torch 2.12 on, ``bmm`` and ``@`` take five times as long
+        return torch.bmm(a, b, out=a.new_empty(a.shape[0], a.shape[1], b.shape[2]))
+    return torch.bmm(a, b)
 
 
 def small_product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
@@ -133,14 +157,16 @@ def linear(x: Tensor, weight: Tensor, bias=None) -> Tensor:
     instead of 65 to 80 billion multiply-adds per second for C to 4 C channels and back (C 384, n 2048, 2 cores of an
     AMD EPYC).
     """
-    weight = weight.to(x.dtype)
-    bias = None if bias is None else bias.to(x.dtype)
+    if weight.dtype != x.dtype:
+        weight = weight.to(x.dtype)
+    if bias is not None and bias.dtype != x.dtype:
+        bias = bias.to(x.dtype)
     if x.device.type == 'cpu' and x.dtype == torch.float32 and (weight.dim() == 2 or len(x) == 1):
         x, weight = x.unsqueeze(2).permute(0, 3, 1, 2), weight.reshape(*weight.shape[-2:], 1, 1)
         return F.conv2d(x, weight, None if bias is None else bias.flatten()).permute(0, 2, 3, 1).squeeze(2)
     if weight.dim() == 2:
         return F.linear(x, weight, bias)
-    return torch.matmul(x, weight.mT) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
+    return product(x, weight.mT) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
 
 
 def linear_backward(grad: Tensor, weight: Tensor) -> Tensor:
@@ -218,23 +244,6 @@ def input_gradient(inner: Tensor, x: Tensor, norm, statistics, grad: Tensor, sca
     return sums
 
 
-def scaled_rows(weight: Tensor, bias: Tensor, gamma: Tensor, dtype: torch.dtype):
-    """Fold LayerScale (C) into the last layer of a branch: weight (C, ...) and bias (C), in a type."""
-    out, out_bias = (torch.empty(t.shape, dtype=dtype, device=t.device) for t in (weight, bias))
-    return torch.mul(weight, _rows_of(gamma, weight), out=out), torch.mul(bias, gamma, out=out_bias)
-
-
-def scaled_rows_backward(grad_weight: Tensor, grad_bias: Tensor, weight: Tensor, bias: Tensor, gamma: Tensor):
-    """Return the gradients of weight, bias and gamma from those of the output of `scaled_rows`."""
-    grad_weight = grad_weight.to(grad_bias.dtype)
-    grad_gamma = torch.addcmul((grad_weight * weight).flatten(1).sum(1), grad_bias, bias)
-    return grad_weight * _rows_of(gamma, weight), grad_bias * gamma, grad_gamma
-
-
-def _rows_of(gamma, weight):
-    return gamma.view(-1, *[1] * (weight.dim() - 1))
-
-
 def first_derivative_only(backward):
     """Make a hand-written backward raise an error when it is differentiated, which would give zeros or worse.
 
@@ -269,10 +278,11 @@ def _load_kernels():
             or torch.cuda.get_device_capability() < (7, 0)):
         return None
     try:
-        from . import kernels
-        kernels.KERNELS.layer_norm_mean(torch.ones(1, 1, 1, device='cuda'), None, None, 1e-5)
+        from . import kernels, launching
+        for _ in range(2):  # the second launch takes another way
+            kernels.layer_norm_mean(torch.ones(1, 1, 1, device='cuda'), None, None, 1e-5)
     except Exception as error:  # Triton needs a C compiler and its own one, which can fail in many ways
         warnings.warn(f'XCiT trains slower on this GPU than it could: Triton cannot compile a kernel ({error})',
                       stacklevel=2)
         return None
-    return kernels.KERNELS
+    return launching.KERNELS

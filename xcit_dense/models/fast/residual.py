@@ -34,7 +34,7 @@ class Form:
 
         Here those of a branch that begins and ends with a layer: LayerScale is folded into the last one.
         """
-        return *ops.converted(dtype, *parameters[:2]), *ops.scaled_rows(*parameters[-3:], dtype)
+        return *ops.converted(dtype, *parameters[:2]), *scaled_rows(*parameters[-3:], dtype)
 
     def forward(self, given: Pass, x: Tensor, keep, out: Tensor) -> tuple:
         """Write x + keep * branch(norm(x)) to ``out`` and return what the backward needs, tensors or None.
@@ -120,6 +120,27 @@ class _Residual(torch.autograd.Function):
                     None if total is None else total.add_(g) for total, g in zip(totals, grads, strict=True)]
         grads = [None if p is None else g for p, g in zip(parameters, totals, strict=True)]
         return None, None, None, out, *ops.unscaled(given.scale, *grads)
+
+
+def scaled_rows(weight: Tensor, bias: Tensor, gamma: Tensor, dtype: torch.dtype):
+    """Fold LayerScale (C) into the last layer of a branch: weight (C, ...) and bias (C), in a type."""
+    return (torch.mul(weight, _rows_of(gamma, weight), out=weight.new_empty(weight.shape, dtype=dtype)),
+            torch.mul(bias, gamma, out=bias.new_empty(bias.shape, dtype=dtype)))
+
+
+def scaled_rows_backward(grad_weight: Tensor, grad_bias: Tensor, weight: Tensor, bias: Tensor, gamma: Tensor):
+    """Return the gradients of weight, bias and gamma from those of the output of `scaled_rows`."""
+    kernels = ops.kernels_for(grad_bias)
+    if kernels:
+        grad_weight, sums = kernels.scaled_rows_backward(grad_weight, grad_bias, weight, bias, gamma)
+        return grad_weight, *sums.unbind()
+    grad_weight = grad_weight.to(grad_bias.dtype)
+    grad_gamma = torch.addcmul((grad_weight * weight).flatten(1).sum(1), grad_bias, bias)
+    return grad_weight * _rows_of(gamma, weight), grad_bias * gamma, grad_gamma
+
+
+def _rows_of(gamma, weight):
+    return gamma.view(-1, *[1] * (weight.dim() - 1))
 
 
 def chunks(x: Tensor, keep, chunk: str) -> list:
