@@ -26,6 +26,5 @@ param_scheduler = [
 auto_scale_lr = dict(base_batch_size=32)
 custom_hooks = [
     dict(type='DINOHook', momentum=(0.95, 1.), teacher_temperature=(0.03, 0.03), warmup=0, freeze_last_layer=1),
-    dict(type='CollapseHook', begin=2),
 ]
 default_hooks = dict(logger=dict(interval=10), checkpoint=dict(interval=1, max_keep_ckpts=2))

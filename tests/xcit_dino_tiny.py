@@ -20,6 +20,5 @@ param_scheduler = [
 ]
 custom_hooks = [
     dict(type='DINOHook', momentum=(0.9, 1.), teacher_temperature=(0.04, 0.07), warmup=2, freeze_last_layer=1),
-    dict(type='CollapseHook'),
 ]
 default_hooks = dict(logger=dict(interval=1))

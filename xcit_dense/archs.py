@@ -41,9 +41,7 @@ class Arch:
 
     def __post_init__(self):
         for name in ('embed_dims', 'depth', 'num_heads'):
-            value = getattr(self, name)
-            if not _is_int(value) or value < 1:
-                raise ValueError(f'arch.{name} must be a positive integer, got {value!r}')
+            check_int(f'arch.{name}', getattr(self, name), 1)
         if self.patch_size not in PATCH_SIZES or not _is_int(self.patch_size):
             raise ValueError(f'arch.patch_size must be one of {PATCH_SIZES}, got {self.patch_size!r}')
         for name in ('eta', 'mlp_ratio'):
@@ -51,8 +49,7 @@ class Arch:
             if not isinstance(value, Real) or isinstance(value, bool) or not value > 0:
                 raise ValueError(f'arch.{name} must be a number above 0, got {value!r}')
         for name in ('qkv_bias', 'tokens_norm'):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f'arch.{name} must be True or False, got {getattr(self, name)!r}')
+            check_bool(f'arch.{name}', getattr(self, name))
         if self.embed_dims % self.num_heads:
             raise ValueError(f'arch.embed_dims must be a multiple of num_heads, '
                              f'got {self.embed_dims} channels for {self.num_heads} heads')
@@ -81,6 +78,21 @@ def check_out_indices(out_indices, depth, name='out_indices'):
     if not valid:
         raise ValueError(f'{name} must be different block numbers from 0 to {depth - 1} in ascending order, '
                          f'got {out_indices!r}')
+
+
+def check_int(name, value, low, high=None):
+    """Return ``value`` if it is an integer from ``low`` to ``high``, else raise ``ValueError``."""
+    if _is_int(value) and low <= value and (high is None or value <= high):
+        return value
+    allowed = f'of at least {low}' if high is None else f'from {low} to {high}'
+    raise ValueError(f'{name} must be an integer {allowed}, got {value!r}')
+
+
+def check_bool(name, value):
+    """Return ``value`` if it is True or False, else raise ``ValueError``."""
+    if not isinstance(value, bool):
+        raise ValueError(f'{name} must be True or False, got {value!r}')
+    return value
 
 
 def _is_int(value):

@@ -7,12 +7,12 @@ from mmpretrain.registry import MODELS
 
 from .data.unlabelled import MultiCrop, UnlabelledImages
 from .ssl.dino import DINO, DINOHead
-from .ssl.dino_hooks import CollapseHook, DINOHook
+from .ssl.dino_hooks import DINOHook
 from .ssl.distillation import DistilledClassifier, TeacherHook
 from .ssl.linear import LinearProbeHead, LinearProbeHook
 from .ssl.probes import KNNHead, KNNHook
 
-__all__ = ['CollapseHook', 'DINO', 'DINOHead', 'DINOHook', 'DistilledClassifier', 'KNNHead', 'KNNHook',
+__all__ = ['DINO', 'DINOHead', 'DINOHook', 'DistilledClassifier', 'KNNHead', 'KNNHook',
            'LinearProbeHead', 'LinearProbeHook', 'LogitsHead', 'MultiCrop', 'TeacherHook', 'UnlabelledImages']
 
 

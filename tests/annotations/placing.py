@@ -9,7 +9,7 @@ from mmengine.config import Config
 from helpers.paths import TINY_SEG_CONFIG
 from xcit_dense.annotations import DataOptions, place_data
 from xcit_dense.config.loading import load_config
-from xcit_dense.data.check import check_before_training
+from xcit_dense.data.check.check import check_before_training
 from xcit_dense.data.classes import take_classes
 from xcit_dense.data.datasets import LOADERS
 

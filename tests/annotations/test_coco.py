@@ -11,7 +11,7 @@ from helpers.faulty_data import fields, rewrite
 from helpers.tools import files_in
 from xcit_dense.annotations.coco import without_parents
 from xcit_dense.annotations.types import PARTS, DataOptions, Part
-from xcit_dense.data.check import check_data_set, check_data_sets
+from xcit_dense.data.check.check import check_data_set, check_data_sets
 from xcit_dense.data.classes import classes_of_data
 from xcit_dense.errors import ConfigError, DataError
 

@@ -10,7 +10,7 @@ from annotations.placing import detector, numbers, placed
 from PIL import Image
 
 from xcit_dense.annotations.yolo import read_yolo
-from xcit_dense.data.check import check_data_sets
+from xcit_dense.data.check.check import check_data_sets
 from xcit_dense.errors import DataError
 
 NAMES = 'disc', 'square', 'triangle'

@@ -8,7 +8,7 @@ import pytest
 from mmengine.config import Config
 
 from helpers.faulty_data import built, pictures, write_list
-from xcit_dense.data.check import check_data_set
+from xcit_dense.data.check.check import check_data_set
 from xcit_dense.data.class_folders import ClassImages, are_imagenet_names, imagenet_classes
 from xcit_dense.data.classes import classes_of_data, heads_of_classes, take_classes
 from xcit_dense.data.datasets import DataSet, check_data

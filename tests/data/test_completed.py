@@ -10,7 +10,7 @@ from pycocotools import mask as mask_api
 from helpers.faulty_data import ANNOTATIONS, coco, rewrite
 from helpers.paths import TINY_CONFIG
 from xcit_dense.config.loading import load_config
-from xcit_dense.data.check import check_data_set
+from xcit_dense.data.check.check import check_data_set
 from xcit_dense.data.check.coco_file import add_areas
 from xcit_dense.data.classes import take_classes
 from xcit_dense.data.demo import CLASSES

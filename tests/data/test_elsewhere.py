@@ -9,7 +9,7 @@ from helpers.faulty_data import ANNOTATIONS, coco, folders, kinds_in, only, rewr
 from helpers.paths import MAIN_CONFIG, TINY_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.options import set_data_root
-from xcit_dense.data.check import check_before_training, check_data_set
+from xcit_dense.data.check.check import check_before_training, check_data_set
 from xcit_dense.data.classes import classes_of_data, take_classes
 from xcit_dense.data.datasets import DataSet, check_data
 from xcit_dense.data.demo import CLASSES

@@ -16,7 +16,7 @@ from PIL import Image
 from helpers.faulty_data import folders, kinds_in
 from helpers.paths import TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
-from xcit_dense.data.check import check_data_set
+from xcit_dense.data.check.check import check_data_set
 from xcit_dense.data.classes import classes_of_data, take_classes
 from xcit_dense.data.folders import files_below, find_images, label_map_of, seen_in
 from xcit_dense.errors import DataError

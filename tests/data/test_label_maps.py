@@ -12,7 +12,7 @@ from helpers.paths import TINY_SEG_CONFIG
 from xcit_dense.annotations import DataOptions
 from xcit_dense.config.loading import load_config
 from xcit_dense.data import label_maps
-from xcit_dense.data.check import check_before_training, check_data_set, check_data_sets
+from xcit_dense.data.check.check import check_before_training, check_data_set, check_data_sets
 from xcit_dense.data.classes import classes_of_data, take_classes
 from xcit_dense.data.label_maps import LabelMaps, void_names
 from xcit_dense.errors import ConfigError, DataError

@@ -16,7 +16,7 @@ from helpers.refusals import stock
 from helpers.tools import run_tool
 from xcit_dense.compat.internals import mend_weighted_losses
 from xcit_dense.config.loading import load_config
-from xcit_dense.data.check import check_data_set
+from xcit_dense.data.check.check import check_data_set
 from xcit_dense.data.classes import classes_of_data, take_classes
 from xcit_dense.errors import ConfigError, DataError
 

@@ -11,7 +11,8 @@ from PIL import Image
 from helpers.faulty_data import only
 from xcit_dense.annotations import DataOptions, place_data
 from xcit_dense.data.batches import split_by_size
-from xcit_dense.data.check import check_data_set, drop_findings
+from xcit_dense.data.check.check import check_data_set
+from xcit_dense.data.check.outputs import drop_findings
 from xcit_dense.data.unlabelled import MultiCrop, UnlabelledImages, UnlabelledSource
 from xcit_dense.errors import ConfigError, DataError
 

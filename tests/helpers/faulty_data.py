@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image
 
 import xcit_dense.for_mmseg  # noqa: F401  registers ImageFolderDataset
-from xcit_dense.data.check import check_data_set
+from xcit_dense.data.check.check import check_data_set
 from xcit_dense.data.demo import CLASSES
 
 ANNOTATIONS = 'annotations/instances_train2017.json'

@@ -1,4 +1,4 @@
-"""Export and compilation of the backbone, and its exported form: the same numbers, and modified layers stay."""
+"""Export and compilation of the backbone, and of a fused copy: the same numbers, and modified layers stay."""
 import copy
 
 import pytest
@@ -9,9 +9,7 @@ from torch._dynamo.utils import counters
 
 from helpers.models import assert_close, build, build_golden, loss_of, randomise, relative_error
 from xcit_dense import XCABlock, XCiT, XCiTClassifier, set_fast
-from xcit_dense.models import exported_form as exported
 from xcit_dense.models import trunk
-from xcit_dense.models.exported_form import to_exported_form
 
 TOLERANCE = 5e-6
 EXACT = 1e-5
@@ -104,11 +102,11 @@ def test_compiling_makes_one_graph_for_any_size(kind, dtype, training, with_cp, 
 
 @pytest.mark.parametrize('patch_size, blocks, fused', (
     (8, 4, True), (16, 4, True), (8, 1, False), pytest.param(16, 4, False, marks=pytest.mark.slow)))
-def test_exported_form_has_the_levels_of_the_model(patch_size, blocks, fused):
+def test_an_exported_backbone_has_the_levels_of_the_model(patch_size, blocks, fused):
     model = randomise(build(patch_size, **dict(out_indices=(0, ), out_strides=(4, )) if blocks == 1 else {})).eval()
     given = copy.deepcopy(model).fuse() if fused else model
     before = copy.deepcopy(given.state_dict())
-    form = to_exported_form(given)
+    form = copy.deepcopy(given).fuse()
     # what an exporter gets, of any batch and size
     program = None if fused else torch.export.export(form, (torch.randn(2, 3, 96, 128), ), dynamic_shapes=(FREE, ))
     with torch.no_grad():
@@ -119,7 +117,6 @@ def test_exported_form_has_the_levels_of_the_model(patch_size, blocks, fused):
             if program:
                 assert_close(program.module(check_guards=False)(x), wanted, EXACT)
     assert {n: v.tolist() for n, v in before.items()} == {n: v.tolist() for n, v in given.state_dict().items()}
-    assert all(type(block) is not exported._Block for block in given.blocks)
     if not fused:  # what runtimes are fast at
         calls = [str(node.target) for node in program.graph.nodes]
         assert sum('batch_norm' in call for call in calls) == blocks  # of LPI: what follows it pads with zeros
@@ -131,7 +128,7 @@ def test_exported_form_has_the_levels_of_the_model(patch_size, blocks, fused):
     dict(norm_cfg=dict(type='SyncBN')), dict(frozen_stages=2, drop_path_rate=0.5)))
 def test_a_model_with_any_options_is_exported_in_evaluation(options):
     model, x = randomise(build(16, **options)).train(), torch.randn(2, 3, 65, 97)
-    form = to_exported_form(model)
+    form = copy.deepcopy(model).fuse()
     assert model.training and not form.training
     with torch.no_grad():
         assert_close(form(x), model.eval()(x), EXACT)
@@ -140,7 +137,7 @@ def test_a_model_with_any_options_is_exported_in_evaluation(options):
 @pytest.mark.parametrize('name, touch', (
     ('blocks.1.local_mp', Doubled), ('fpn1.0', Doubled), ('fpn2', Doubled), ('blocks.0.local_mp', 'hook'),
     ('fpn1.3', 'hook'), ('blocks.2.drop_path', 'hook'), ('blocks.1', Doubled), ('blocks.0', 'forward')))
-def test_what_somebody_changed_stays_in_the_exported_form(name, touch):
+def test_what_somebody_changed_stays_in_an_export(name, touch):
     plain = randomise(build(16)).eval()
     model, x = copy.deepcopy(plain), torch.randn(1, 3, 70, 90)
     if touch == 'hook':
@@ -153,4 +150,4 @@ def test_what_somebody_changed_stays_in_the_exported_form(name, touch):
     with torch.no_grad():
         wanted = model(x)
         assert max(relative_error(a, b) for a, b in zip(wanted, plain(x), strict=True)) > 1e-3
-        assert_close(to_exported_form(model)(x), wanted, EXACT)
+        assert_close(copy.deepcopy(model).fuse()(x), wanted, EXACT)

@@ -1,5 +1,4 @@
-"""Trainings of DINO: when the teacher follows, the alarm for a collapse, stopped and resumed, in two processes."""
-import re
+"""Trainings of DINO: when the teacher follows, stopped and resumed, in two processes."""
 from functools import partial
 from types import SimpleNamespace
 
@@ -21,7 +20,7 @@ from xcit_dense.ssl.dino_hooks import DINOHook, progress
 
 HEALTHY = dict(teacher_temperature=(0.04, 0.07), warmup=2)
 CASES = dict(plain={}, accumulation={'optim_wrapper.accumulative_counts': 2}, average=dict(custom_hooks=[
-    dict(type='DINOHook', momentum=(0.9, 1.), **HEALTHY), dict(type='CollapseHook'),
+    dict(type='DINOHook', momentum=(0.9, 1.), **HEALTHY),
     dict(type='AverageHook', momentum=0.1, update_buffers=True)]))
 #: Views without chance, so that an image has the same in every process, and batch norms with fixed statistics: on CPUs
 #: each process has its own, as there is no SyncBN.
@@ -100,38 +99,6 @@ def test_schedules_count_epochs_or_iterations_as_the_training_does():
     epochs = EpochBasedTrainLoop.__new__(EpochBasedTrainLoop)
     assert [progress(SimpleNamespace(train_loop=loop, epoch=2, iter=9)) for loop in (epochs, None)] == [2, 9]
     assert [dino.linear(1., 5., step, 3) for step in range(5)] == [1, 3, 5, 5, 5] and dino.linear(1., 5., 0, 1) == 1
-
-
-@pytest.mark.parametrize('hook, centre_momentum, wanted', (
-    (HEALTHY, 0.9, []),
-    (dict(teacher_temperature=(50., 50.)), 0.9, ['same for every prototype.* lower DINOHook.*teacher .* upper bound']),
-    (dict(teacher_temperature=(5e-5, 5e-5)), 1., ['one prototype.* higher DINOHook.*teacher .* lower bound'])))
-def test_a_collapse_is_a_warning(hook, centre_momentum, wanted, config, capfd):
-    """Of targets that are too flat, and of centring that does nothing; once, as it goes on."""
-    train(config(custom_hooks=[dict(type='DINOHook', **hook), dict(type='CollapseHook', patience=4, begin=1)], **{
-        'model.centre_momentum': centre_momentum, 'model.head.batch_norm': False}))  # with these, the student too
-    warnings = [line for line in ''.join(capfd.readouterr()).splitlines() if 'collapses' in line]
-    assert len(warnings) == len(wanted), warnings
-    for line, pattern in zip(warnings, wanted, strict=True):
-        assert 'WARNING' in line and re.search(pattern, line)
-        assert f'iteration {8 if "upper" in pattern else 4}: ' in line  # uniform outputs are normal in the first epoch
-
-
-class Entropies(Hook):
-    """Replace the entropies of the student by given ones."""
-    priority = 'HIGHEST'
-    shares = [1, 1, 1, .99, 1, .9, 1, 1, 1, 0.01, 0.01, 0.01]
-
-    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
-        outputs['student_entropy'] = torch.tensor(self.shares[runner.iter] * 2.7725887)  # log 16
-
-
-def test_an_alarm_is_repeated_only_after_the_bound_was_left(config, capfd):
-    cfg = config(custom_hooks=[dict(type='DINOHook', **HEALTHY), dict(type='CollapseHook', patience=3, begin=0)])
-    train(cfg, Entropies())
-    lines = re.findall(r'iteration (\d+): the training collapses: .* student .* (upper|lower) bound',
-                       ''.join(capfd.readouterr()))
-    assert lines == [('3', 'upper'), ('9', 'upper'), ('12', 'lower')]
 
 
 @pytest.mark.parametrize('name, stop, workers', (

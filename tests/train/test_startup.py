@@ -16,7 +16,7 @@ from helpers.runs import At, die
 from xcit_dense._utils import processes
 from xcit_dense.config.loading import load_config
 from xcit_dense.config.options import add_hook
-from xcit_dense.data.check import check_before_training
+from xcit_dense.data.check.check import check_before_training
 from xcit_dense.data.classes import take_classes
 from xcit_dense.errors import DataError
 from xcit_dense.train import build_runner, startup

@@ -7,16 +7,7 @@ from .._utils.text import listed
 from ..data.datasets import LOADERS, datasets
 from ..data.folders import seen_in
 from ..errors import ConfigError, DataError
-from .coco import (
-    by_part,
-    find_files,
-    folders_of,
-    join,
-    number_alike,
-    part_from,
-    read_annotations,
-    without_parents,
-)
+from . import coco
 from .derived import Made, hold_out
 from .types import PARTS, Layout, below
 from .yolo import find_yolo, read_yolo
@@ -51,12 +42,12 @@ def find_detection(cfg, root: Path, options, made: Made):
         if 'train' in parts and 'val' not in parts:
             parts, divided = divide(parts, made, root, options.val_share)
             notes.append(divided)
-        if cfg.get('classes_from_data') and (left_out := without_parents(list(parts.values()), root)):
+        if cfg.get('classes_from_data') and (left_out := coco.without_parents(list(parts.values()), root)):
             notes.append(f'without the category {listed(map(repr, left_out))}, which has no objects and is only the '
                          'parent of others')
         if cfg.get('classes_from_data'):
             with suppress(TypeError):  # of ids that the check reports
-                number_alike(parts.values(), root)
+                coco.number_alike(parts.values(), root)
         for key, part in parts.items():
             if part.origin:
                 part.annotations = made.write_json(f'{key}.json', part.content)
@@ -73,9 +64,9 @@ def find_detection(cfg, root: Path, options, made: Made):
 def seen_for_detection(root: Path) -> str:
     """Describe what a folder has for detection; '' if it has nothing."""
     try:
-        if files := find_files(folders_of(root)):
+        if files := coco.find_files(coco.folders_of(root)):
             return f'COCO annotations in {below(files[0][0], root)}'
-        yolo = _find_yolo(root, folders_of(root))
+        yolo = _find_yolo(root, coco.folders_of(root))
     except DataError:  # there is something, but it cannot be used as it is
         return ''
     return f'YOLO labels in {below(yolo, root) if yolo != root else "labels/"}' if yolo else ''
@@ -127,21 +118,22 @@ def _parts(cfg, root, options):
             raise ConfigError(f'{yolo[0]} describes all parts of YOLO data, and only COCO files are joined: name it '
                               'alone')
         return 'YOLO', read_yolo(yolo[0], root, images)
-    folders = folders_of(root)
+    folders = coco.folders_of(root)
     yolo = _find_yolo(root, folders)
     files, own = {}, {part: found[0] for part, loader in zip(PARTS, LOADERS, strict=True)
                       if (found := datasets(cfg, [loader]))}
     for part, dataset in own.items():  # files that are where the config says, with their images
         path, taken = dataset.ann_file, [path for path, _ in files.values()]  # two loaders may read one file
         if (path not in taken and path.is_file() and dataset.folder('img').is_dir()
-                and (content := read_annotations(path))):
+                and (content := coco.read_annotations(path))):
             files[part] = path, content
     for part, paths in given.items():
         files[part] = paths[0], _read_given(part, paths[0])
     known = {part: path for part, (path, _) in files.items()}
     if not {'train', 'val'} <= known.keys():
-        others = [(path, content) for path, content in find_files(folders) if path not in (*known.values(), *named)]
-        files.update(by_part(others, root, known.keys()))
+        taken = (*known.values(), *named)
+        others = [(path, content) for path, content in coco.find_files(folders) if path not in taken]
+        files.update(coco.by_part(others, root, known.keys()))
     if not files:
         return 'YOLO', read_yolo(yolo, root, images) if yolo else {}
     if yolo and 'train' in files.keys() - known.keys():
@@ -151,15 +143,15 @@ def _parts(cfg, root, options):
     for part in filter(files.get, PARTS):
         path, content = files[part]
         of_config = own[part].folder('img').absolute() if part in own and path == own[part].ann_file else None
-        parts[part] = part_from(path, content, part, root, folders, images.get(part), of_config)
+        parts[part] = coco.part_from(path, content, part, root, folders, images.get(part), of_config)
         if others := given.get(part, ())[1:]:
-            parts[part] = join([parts[part], *(part_from(path, _read_given(part, path), part, root, folders,
+            parts[part] = coco.join([parts[part], *(coco.part_from(path, _read_given(part, path), part, root, folders,
                                                          images.get(part)) for path in others)], root)
     return 'COCO', parts
 
 
 def _read_given(part, path):
-    content = read_annotations(path)
+    content = coco.read_annotations(path)
     if content is None:
         raise DataError(f'--{part}-annotations: {path} is not a COCO annotation file: it must have the lists images, '
                         'annotations and categories')

@@ -10,15 +10,7 @@ from ..data.files import IGNORED, read_files, read_map
 from ..data.folders import MAP_SUFFIXES, WORDS, seen_in
 from ..data.label_maps import first_label, leave_out_255, without_ignored
 from ..errors import ConfigError, DataError
-from .conversion import (
-    are_colours,
-    combine_masks,
-    convert_colours,
-    label_studio_masks,
-    names_beside,
-    palette_beside,
-    read_palette,
-)
+from . import conversion
 from .derived import hold_out
 from .pairs import Pair, match, read_list, ways_in
 from .types import PARTS, Layout, Part, below
@@ -46,7 +38,7 @@ def find_segmentation(cfg, root, options, made):
 
 def seen_for_segmentation(root: Path) -> str:
     """Describe what a folder has for segmentation; '' if it has nothing."""
-    if label_studio_masks(root):
+    if conversion.label_studio_masks(root):
         return 'Label Studio masks'
     try:
         pairs = [pair for way in ways_in(root)[1] for pair in way.values()]
@@ -72,7 +64,7 @@ class _Finder:
             return None
         parts = self.divided(pairs)
         folders = [self.base, self.root, *(pair.maps for pair in parts.values())]
-        listed_names, source = names_beside([*folders[:2], *(pair.images for pair in parts.values())])
+        listed_names, source = conversion.names_beside([*folders[:2], *(pair.images for pair in parts.values())])
         palette, parts = self.in_numbers(parts, folders)
         names = given = self.names or tuple(palette) or listed_names
         if not names and self.base.name.startswith('VOC20'):
@@ -112,8 +104,8 @@ class _Finder:
 
     def recognised(self, given):
         """Return the pairs below the root."""
-        if not given and (masks := label_studio_masks(self.root)):
-            images, names, self.names, self.notes = combine_masks(self.root, masks, self.made)
+        if not given and (masks := conversion.label_studio_masks(self.root)):
+            images, names, self.names, self.notes = conversion.combine_masks(self.root, masks, self.made)
             self.name = 'Label Studio masks'
             return {'': Pair(images, self.made.folder / 'maps', names, names, '', '.png', names)}
         try:
@@ -173,28 +165,28 @@ class _Finder:
         """Return the palette of an option or in some folders, which may be {}, and parts with numbers, not colours."""
         given = Path(self.options.palette).expanduser() if self.options.palette else None
         path = given and next((path for path in (self.root / given, given) if path.is_file()), self.root / given)
-        palette, coloured = read_palette(path) if path else {}, None
+        palette, coloured = conversion.read_palette(path) if path else {}, None
         for pair in parts.values():
             names = pair.chosen or pair.with_map
             paths = [pair.map_of(name) for name in names[::max(len(names) // _LOOKED_AT, 1)]]
             states = read_files(paths, read_map, 'maps', pair.maps, name='label maps')
             for file, state in zip(paths, states, strict=True):
-                if state.content and are_colours(state.content, palette):
+                if state.content and conversion.are_colours(state.content, palette):
                     coloured = coloured or file
         if not coloured:
             return palette, parts
         if not path:
-            path = palette_beside(folders)
+            path = conversion.palette_beside(folders)
             if not path:
                 raise DataError(f'label maps are in colour, such as {coloured}, but no file next to them says which '
                                 'colour is which class. Use --palette FILE with a line "name r g b" for each class')
-            palette = read_palette(path)
+            palette = conversion.read_palette(path)
         found = {}
         for part, pair in parts.items():
             found[part] = new = replace(pair, maps=self.made.folder / 'maps' / part, suffix='.png')
             paths = {new.map_of(name).relative_to(self.made.folder).as_posix(): pair.map_of(name)
                      for name in pair.chosen or pair.with_map}
-            convert_colours(paths, palette, str(path), pair.maps, self.made, f'maps/{part}.json')
+            conversion.convert_colours(paths, palette, str(path), pair.maps, self.made, f'maps/{part}.json')
         self.notes.append(f'coloured label maps were converted by {path.name} into {self.made.folder / "maps"}')
         return palette, found
 

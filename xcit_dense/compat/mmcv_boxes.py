@@ -72,10 +72,6 @@ def _overlaps(first, second, offset=0, mode=0):
 # Regions
 
 
-def _align(input, rois, height, width, scale, ratio, aligned):
-    return torch.ops.torchvision.roi_align(single(input), single(rois), scale, height, width, ratio, aligned)
-
-
 def roi_align_forward(input, rois, output, argmax_y, argmax_x, aligned_height, aligned_width, spatial_scale,
                       sampling_ratio, pool_mode, aligned):
     """Write the RoIAlign of (B, C, H, W) at rois (K, 5) into ``output`` (K, C, aligned_height, aligned_width).
@@ -85,7 +81,8 @@ def roi_align_forward(input, rois, output, argmax_y, argmax_x, aligned_height, a
             and ``argmax_x``, shaped as the output.
     """
     if pool_mode:
-        output.copy_(_align(input, rois, aligned_height, aligned_width, spatial_scale, sampling_ratio, aligned))
+        output.copy_(torch.ops.torchvision.roi_align(single(input), single(rois), spatial_scale, aligned_height,
+                                                     aligned_width, sampling_ratio, aligned))
         return
     points = _points(rois, aligned_height, aligned_width, spatial_scale, sampling_ratio, aligned / 2, 1 - aligned)
     for number, (image, x, y) in enumerate(points):

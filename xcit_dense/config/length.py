@@ -122,7 +122,8 @@ class _Stretch:
         for node in dicts_in(cfg.get('custom_hooks') or ()):
             self._hook(node)
         parts = [part for _, part in schedulers(cfg.get('param_scheduler'), 'param_scheduler')]
-        warm_ups = [part for part in parts if self._is_warm_up(part)]
+        warm_ups = [part for part in parts  # those that raise the rate only at the beginning of the run
+                    if warms_up(part) and not (part['end'] == self._before and _unit_of(part) == self._unit)]
         ends = {}  # at which others begin
         for part in warm_ups:
             unit = _unit_of(part)
@@ -131,10 +132,6 @@ class _Stretch:
         for part in parts:
             if not any(part is other for other in warm_ups):
                 self._scheduler(part, ends)
-
-    def _is_warm_up(self, part):
-        """Whether a scheduler raises the rate only at the beginning of the run."""
-        return warms_up(part) and not (part['end'] == self._before and _unit_of(part) == self._unit)
 
     def _at(self, place):
         """Return the place in the new run for one in the original run, in either unit."""

@@ -48,8 +48,7 @@ def step_by_size(step, model, data) -> list:
 
     Args:
         step: Predicts images of one size, such as the model's ``test_step``.
-        model: As for `split_by_size`.
-        data: As for `split_by_size`.
+        model, data: As for `split_by_size`.
     """
     results = {}
     for places, part in split_by_size(model, data):

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError
 from ..models import XCiT
-from ..models.exported_form import to_exported_form
 from .boxes import ANY, MISSING, TRANSLATIONS, Align, decode, pad_to, rows, suppress_groups, top
 from .preprocessing import IMAGE, Preprocessing
 
@@ -47,7 +46,7 @@ class DetectorGraph(nn.Module):
         self.preprocessing = Preprocessing(model.data_preprocessor)
         self.backbone = model.backbone
         if isinstance(model.backbone, XCiT):
-            self.backbone = to_exported_form(model.backbone)
+            self.backbone = copy.deepcopy(model.backbone).fuse()
         self.neck = model.neck if model.with_neck else nn.Identity()
         two_stage = hasattr(model, 'roi_head')
         self.dense = DenseHead(model.rpn_head if two_stage else model.bbox_head, by_level=two_stage)

@@ -3,6 +3,7 @@
 Readers, such as `xcit_dense.runtime`, know from the metadata of the file how to prepare images: strings by name, most
 of them JSON.
 """
+import copy
 import json
 import logging
 import time
@@ -24,7 +25,6 @@ from ..config.tasks import task_named, task_of
 from ..data.pipelines import turns_images
 from ..errors import ConfigError, ExportError, OutputError, SetupError
 from ..models import XCiT
-from ..models.exported_form import to_exported_form
 from ..predict.classes import test_dataset
 from ..predict.models import resize_rule
 from ..predict.predictor import build_predictor
@@ -136,7 +136,7 @@ def graph_of(model, task: str, scores: bool = False) -> nn.Module:
     if not isinstance(model.backbone, XCiT):
         raise ConfigError('--backbone can only export an XCiT, but model.backbone is a '
                           f'{type(model.backbone).__name__}')
-    module, free = to_exported_form(model.backbone), torch.export.Dim.DYNAMIC
+    module, free = copy.deepcopy(model.backbone).fuse(), torch.export.Dim.DYNAMIC
     module.inputs = dict(images=(torch.zeros(2, module.in_channels, *TRACED), {0: free, 2: free, 3: free}))
     module.outputs, module.translations = [f'level{i}' for i in range(len(module.out_indices))], {}
     return module

@@ -12,7 +12,6 @@ from torch.overrides import TorchFunctionMode
 
 from ..errors import ConfigError
 from ..models import XCiT
-from ..models.exported_form import to_exported_form
 from .preprocessing import IMAGE, Preprocessing
 
 
@@ -47,7 +46,7 @@ class SegmentorGraph(nn.Module):
             if type(module) is mmseg_utils.Upsample:
                 module.__class__ = OpenUpsample
         if isinstance(model.backbone, XCiT):
-            self.model.backbone = to_exported_form(self.model.backbone)
+            self.model.backbone = copy.deepcopy(self.model.backbone).fuse()
         self.model.decode_head.predict_by_feat = lambda logits, metas: logits  # `_resized` does this later
         self.eval()
 

@@ -77,8 +77,7 @@ def classes_of_pixels(cfg, meta, checkpoint) -> Classes:
 
     Args:
         cfg: As for `classes_of_objects`; ``classes.txt`` takes the place of the annotation file.
-        meta: As for `classes_of_objects`.
-        checkpoint: As for `classes_of_objects`.
+        meta, checkpoint: As for `classes_of_objects`.
     """
     dataset = test_dataset(cfg)
     file, in_list = names_path_of(dataset), None

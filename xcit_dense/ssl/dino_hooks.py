@@ -1,6 +1,4 @@
-"""Hooks for `DINO`: the teacher that follows the student, the schedules, and the alarm for a collapse."""
-from collections import Counter
-
+"""The hook for `DINO`: the teacher that follows the student, and the schedules."""
 import torch
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
@@ -9,13 +7,6 @@ from torch.nn.utils import clip_grad_norm_
 
 from ..data.batches import unwrapped
 from .dino import cosine, linear
-
-#: What a collapse is and what helps, by the bound that the entropy is at.
-_KINDS = dict(
-    upper='the outputs are the same for every prototype. What helps: a lower DINOHook.teacher_temperature or a longer '
-          'DINOHook.warmup, a lower learning rate, a larger batch',
-    lower='in each output, one prototype dominates. What helps: a higher DINOHook.teacher_temperature, a lower '
-          'model.centre_momentum, a longer DINOHook.freeze_last_layer, a lower learning rate')
 
 
 @HOOKS.register_module()
@@ -72,39 +63,6 @@ class DINOHook(Hook):
         for name, value in dict(teacher_momentum=self._momentum, teacher_temperature=model.teacher_temperature,
                                 weight_decay=decay, entropy_bound=model.entropy_bound).items():
             runner.message_hub.update_scalar(f'train/{name}', value)
-
-
-@HOOKS.register_module()
-class CollapseHook(Hook):
-    """Warns if the outputs of a `DINO` collapse: all prototypes are equal, or one of them dominates.
-
-    The mean entropy of the outputs then is at one of its bounds: the logarithm of the number of prototypes, or 0. After
-    a warning, the entropy must leave the bound before the next one.
-
-    Args:
-        patience: After how many such iterations in a row to warn.
-        tolerance: How close to a bound counts, as a share of the upper one.
-        begin: When equal prototypes begin to count, in epochs, or in iterations if the training counts iterations.
-            Models without training are close to that.
-    """
-
-    def __init__(self, patience: int = 50, tolerance: float = 0.02, begin: int = 10):
-        self.patience, self.tolerance, self.begin = patience, tolerance, begin
-        self._counts = Counter()
-
-    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
-        """Compare the entropies of this iteration with their bounds; a resumed run counts from 0."""
-        upper = unwrapped(runner.model).entropy_bound
-        for name in ('teacher', 'student') if outputs else ():  # without them, the batch was skipped
-            entropy = float(outputs[f'{name}_entropy'])
-            for which, is_there in (
-                    ('lower', entropy < self.tolerance * upper),
-                    ('upper', entropy > (1 - self.tolerance) * upper and progress(runner) >= self.begin)):
-                self._counts[name, which] = self._counts[name, which] + 1 if is_there else 0
-                if self._counts[name, which] == self.patience:
-                    runner.logger.warning(
-                        f'iteration {runner.iter + 1}: the training collapses: {_KINDS[which]}. The entropy of the '
-                        f'{name} is {entropy:.3g}, after {self.patience} iterations near its {which} bound')
 
 
 def progress(runner) -> int:

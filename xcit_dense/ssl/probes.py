@@ -68,7 +68,8 @@ class Features:
         missing = len(self.loader.dataset)  # a sampler may fill up the last batch
         for batch in self.loader:
             with torch.no_grad():
-                features = torch.stack([*step_by_size(self._extract, self.model, batch)])
+                features = torch.stack([*step_by_size(lambda part: self.model.extract_feat(
+                    self.model.data_preprocessor(part, False)['inputs']).float(), self.model, batch)])
             samples = batch['data_samples']
             labels = torch.tensor([int(sample.gt_label) for sample in samples])
             parts = [torch.stack(all_gather(part.to(features.device).contiguous()), 1).flatten(0, 1)[:missing]
@@ -80,9 +81,6 @@ class Features:
         """Return the features (N, C) and the labels (N, ) of one pass."""
         features, labels, _ = zip(*self.passes('features of the training images'), strict=True)
         return torch.cat(features), torch.cat(labels)
-
-    def _extract(self, batch):
-        return self.model.extract_feat(self.model.data_preprocessor(batch, False)['inputs']).float()
 
 
 def knn_scores(queries: Tensor, features: Tensor, labels: Tensor, num_classes: int, k: int = 20,

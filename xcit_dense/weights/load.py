@@ -98,8 +98,7 @@ def load_classifier(model, source, prefix: str = None):
 
     Args:
         model: The `XCiTClassifier` to fill.
-        source: As for `load_backbone`.
-        prefix: As for `load_backbone`.
+        source, prefix: As for `load_backbone`.
 
     Raises:
         CheckpointError: The file cannot be read, or belongs to another model.

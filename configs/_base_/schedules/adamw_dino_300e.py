@@ -23,5 +23,4 @@ auto_scale_lr = dict(enable=False, base_batch_size=1024)  # 16 GPUs x 64 images
 
 custom_hooks = [
     dict(type='DINOHook', momentum=(0.996, 1.), teacher_temperature=(0.04, 0.07), warmup=30, freeze_last_layer=1),
-    dict(type='CollapseHook', begin=10),
 ]

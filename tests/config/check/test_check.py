@@ -145,7 +145,7 @@ def test_hooks_and_loops_and_what_is_missing(findings, mistakes):
     assert not told
     line, = findings('det', train_cfg=dict(_delete_=True, max_epochs=3))
     assert line.startswith('train_cfg') and 'has no type' in line
-    line, = findings('dino', custom_hooks=[dict(type='CollapseHook')])  # which it does not need
+    line, = findings('dino', custom_hooks=[dict(type='FuseHook')])  # which it does not need
     assert "nothing would move the teacher without dict(type='DINOHook')" in line
     check_config(load_config(CONFIGS['dino'], cfg_options=dict(custom_hooks=[dict(type='DINOHook')])))
     line, = mistakes(Config(dict(default_scope='mmdet', train_cfg=dict(by_epoch=True, max_epochs=1))))

@@ -11,10 +11,10 @@ from helpers.faulty_data import ANNOTATIONS, NAN, coco, fields, folders, kinds_o
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.data import files as data_files
-from xcit_dense.data.check import check_before_test, check_before_training, check_data_set, check_data_sets
 from xcit_dense.data.check import coco as coco_check
 from xcit_dense.data.check import images as images_check
 from xcit_dense.data.check.agreement import check_beside
+from xcit_dense.data.check.check import check_before_test, check_before_training, check_data_set, check_data_sets
 from xcit_dense.data.demo import make_demo_data
 from xcit_dense.errors import DataError
 

@@ -6,7 +6,9 @@ from mmengine.config import Config
 from PIL import Image
 
 from helpers.faulty_data import built, kinds_in, kinds_of, only, pictures, write_list
-from xcit_dense.data.check import check_before_training, check_classes, check_data_set, check_data_sets, drop_findings
+from xcit_dense.data.check.agreement import check_classes
+from xcit_dense.data.check.check import check_before_training, check_data_set, check_data_sets
+from xcit_dense.data.check.outputs import drop_findings
 from xcit_dense.data.classes import take_classes
 from xcit_dense.errors import DataError
 

@@ -6,8 +6,8 @@ from mmengine.config import Config
 from helpers.faulty_data import ANNOTATIONS, coco, fields, folders, only, rewrite
 from helpers.paths import SMALL_CONFIG, TINY_CONFIG
 from xcit_dense.config.loading import load_config
-from xcit_dense.data.check import check_classes, check_data_set
-from xcit_dense.data.check.agreement import check_names
+from xcit_dense.data.check.agreement import check_classes, check_names
+from xcit_dense.data.check.check import check_data_set
 from xcit_dense.data.classes import classes_of_data, take_classes
 from xcit_dense.data.datasets import check_data
 from xcit_dense.data.demo import CLASSES

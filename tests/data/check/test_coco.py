@@ -11,9 +11,10 @@ from PIL import Image
 from pycocotools import mask as mask_api
 
 from helpers.faulty_data import ANNOTATIONS, INFINITE, NAN, append, coco, fields, kinds_of, only, polygon, rewrite
-from xcit_dense.data.check import Finding, check_data_set
+from xcit_dense.data.check.check import check_data_set
 from xcit_dense.data.check.coco import check_coco
 from xcit_dense.data.check.coco_file import counts_in
+from xcit_dense.data.check.findings import Finding
 from xcit_dense.data.files import read_header
 
 WIDTH, HEIGHT, TINY = 40, 30, 1e-6

@@ -11,7 +11,7 @@ from helpers.faulty_data import coco, folders, image_and_map, kinds_of, only, re
 from helpers.paths import TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
 from xcit_dense.data import label_maps
-from xcit_dense.data.check import check_before_training, check_data_set
+from xcit_dense.data.check.check import check_before_training, check_data_set
 from xcit_dense.data.classes import classes_of_data, take_classes
 from xcit_dense.data.files import read_map
 

@@ -13,9 +13,11 @@ from helpers.faulty_data import ANNOTATIONS, INFINITE, coco, fields, folders, im
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.config.loading import load_config
-from xcit_dense.data.check import check, check_before_training, check_data_set, draw_contact_sheet, drop_findings
+from xcit_dense.data.check import check
+from xcit_dense.data.check.check import check_before_training, check_data_set
 from xcit_dense.data.check.findings import KINDS, Finding, Report, each_kind_first
 from xcit_dense.data.check.images import choose_samples
+from xcit_dense.data.check.outputs import draw_contact_sheet, drop_findings
 from xcit_dense.data.demo import CLASSES
 from xcit_dense.draw import class_colours, draw_objects
 from xcit_dense.errors import ConfigError, DataError, OutputError

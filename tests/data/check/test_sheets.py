@@ -4,7 +4,8 @@ import pytest
 from PIL import Image, ImageDraw
 from pycocotools import mask as mask_api
 
-from xcit_dense.data.check import Report, draw_contact_sheet
+from xcit_dense.data.check.findings import Report
+from xcit_dense.data.check.outputs import draw_contact_sheet
 from xcit_dense.draw.classes import class_colours, draw_legend, font_of
 
 #: A cell of the sheet takes a picture of this size as it is; before it is a gap.

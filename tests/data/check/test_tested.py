@@ -8,7 +8,7 @@ from PIL import Image
 
 from helpers.faulty_data import kinds_of, pictures, write_list
 from helpers.paths import TINY_CLS_CONFIG
-from xcit_dense.data.check import check_before_test, check_before_training, check_data_set, warn_of_other_classes
+from xcit_dense.data.check.check import check_before_test, check_before_training, check_data_set, warn_of_other_classes
 from xcit_dense.data.class_folders import imagenet_classes
 from xcit_dense.errors import DataError
 

@@ -11,7 +11,8 @@ from PIL import Image
 from helpers.faulty_data import NAN, coco, fields, folders, image_and_map, kinds_in, kinds_of, only, rewrite
 from helpers.paths import TINY_SEG_CONFIG
 from xcit_dense.config.loading import load_config
-from xcit_dense.data.check import check_before_training, check_data_set, check_data_sets, draw_contact_sheet
+from xcit_dense.data.check.check import check_before_training, check_data_set, check_data_sets
+from xcit_dense.data.check.outputs import draw_contact_sheet
 from xcit_dense.data.classes import take_classes
 from xcit_dense.data.demo import CLASSES, make_demo_data
 from xcit_dense.train.startup import _amounts

@@ -8,19 +8,7 @@ from ..check.keys import concerns
 from ..check.keys import value_at as at
 from ..length import process_count
 from ..own import ACCUMULATED
-from .geometry import (
-    NO_ANCHOR,
-    RARE,
-    anchors_of,
-    are_poor,
-    best_ious,
-    bounded,
-    larger,
-    patch_of,
-    resize_of,
-    rounded,
-    zooms,
-)
+from . import geometry
 
 #: The size in tokens below which an object is hard to see, and that which the median object gets.
 SMALL, _OBJECT = 0.5, 1.
@@ -43,9 +31,9 @@ _SAMPLES = {'model.train_cfg.rpn.sampler.num': 512, 'model.train_cfg.rcnn.sample
 
 def look_at_objects(cfg, objects, facts, warnings):
     """Add facts and warnings about the objects to those of `look`."""
-    step, patch = resize_of(cfg), patch_of(cfg)
+    step, patch = geometry.resize_of(cfg), geometry.patch_of(cfg)
     if step is not None:
-        zoom = zooms(step, objects.boxes[:, :2])
+        zoom = geometry.zooms(step, objects.boxes[:, :2])
         boxes = objects.boxes[:, 2:] * zoom
         low, median, high = np.percentile(np.sqrt(boxes.prod(1)), (10, 50, 90))
         tokens = f', {median / patch:.2g} tokens' if patch else ''
@@ -53,14 +41,14 @@ def look_at_objects(cfg, objects, facts, warnings):
                             f'median {objects.most(50)} per image, {objects.most(100)} at most')
         if patch and median < SMALL * patch:
             warnings.append(f'the median object has {median:.2g} pixels after resizing, {median / patch:.2g} tokens of '
-                            f'{patch} pixels: {larger(step, objects, SMALL * patch / median)}')
-        _look_at_anchors(anchors_of(cfg), boxes, facts, warnings)
+                            f'{patch} pixels: {geometry.larger(step, objects, SMALL * patch / median)}')
+        _look_at_anchors(geometry.anchors_of(cfg), boxes, facts, warnings)
     most, queries, most_queries = objects.most(99), _queries_of(cfg.model), _most_queries(cfg, objects)
     found = min(queries.values(), default=float('inf')) * len(objects.classes)
     for key, kept in _objects_kept(cfg.model).items():
         # one object has several proposals
         need, what = (2 * most, 'proposals') if 'rpn' in key else (most, 'detections')
-        few, wanted = {key: kept, **queries}, min(rounded(1.5 * need, 50), most_queries)
+        few, wanted = {key: kept, **queries}, min(geometry.rounded(1.5 * need, 50), most_queries)
         if min(few.values()) < need:
             options = ' '.join(f'{name}={wanted}' for name, now in few.items() if now < wanted)
             key = min(few, key=few.get)
@@ -75,7 +63,8 @@ def look_at_objects(cfg, objects, facts, warnings):
         if now > 2 * most_queries:
             warnings.append(f'{key} = {now}, but the smallest image has only {2 * most_queries} tokens in its largest '
                             f'map, of which they are chosen: use larger images or --cfg-options {key}={most_queries}')
-    if _counts_hundred(cfg) and most > _HUNDRED:
+    if most > _HUNDRED and any(type_name(part.get('type')) == 'CocoMetric' and 'metric' in part
+                               for part in dicts_in(cfg.get('val_evaluator') or {})):
         warnings.append(f'images have up to {most} objects, but COCO\'s mAP counts only the {_HUNDRED} best of an '
                         'image, so it cannot reach 1; mAP_50 and the others count 1000')
     if objects.too_small:
@@ -101,27 +90,21 @@ def _queries_of(model) -> dict:
 def _most_queries(cfg, objects):
     """Return how many queries a detector can choose from the tokens of the smallest image, of which it takes half at
     most; infinity where it chooses none."""
-    step, strides = resize_of(cfg), at(cfg, 'model.backbone.out_strides') or [patch_of(cfg) or 16]
+    step, strides = geometry.resize_of(cfg), at(cfg, 'model.backbone.out_strides') or [geometry.patch_of(cfg) or 16]
     if not cfg.model.get('as_two_stage') or step is None:
         return float('inf')
-    sizes = objects.images[:, :2] * zooms(step, objects.images[:, :2])
+    sizes = objects.images[:, :2] * geometry.zooms(step, objects.images[:, :2])
     return int(sizes.prod(1).min() / min(strides)**2 / 2)
-
-
-def _counts_hundred(cfg) -> bool:
-    """Whether a metric counts only the hundred best objects of an image in its mAP, as COCO's does."""
-    return any(type_name(part.get('type')) == 'CocoMetric' and 'metric' in part
-               for part in dicts_in(cfg.get('val_evaluator') or {}))
 
 
 def _look_at_anchors(anchors, boxes, facts, warnings):
     if anchors is None:
         return
-    best = best_ious(boxes, anchors.shapes)
-    fitting, least = (best >= anchors.positive).mean(), max(anchors.least, NO_ANCHOR)
+    best = geometry.best_ious(boxes, anchors.shapes)
+    fitting, least = (best >= anchors.positive).mean(), max(anchors.least, geometry.NO_ANCHOR)
     facts['anchors'] = (f'{fitting:.0%} of the boxes have an anchor with an IoU of {anchors.positive:g} or more '
                         f'(centred); median of the best IoU {np.median(best):.2f}')
-    if are_poor(best, anchors.least):
+    if geometry.are_poor(best, anchors.least):
         sides, (low, high) = np.sqrt(anchors.shapes.prod(1)), np.percentile(np.sqrt(boxes.prod(1)), (10, 90))
         warnings.append(f'the anchors do not fit the boxes: {(best < least).mean():.0%} of the boxes have no anchor '
                         f'with an IoU of {least:g}. Anchors measure {sides.min():.3g} to {sides.max():.3g} pixels, 80% '
@@ -131,9 +114,9 @@ def _look_at_anchors(anchors, boxes, facts, warnings):
 
 def factor_for_objects(cfg, step, objects, least: int):
     """Return the factor by which images should be enlarged for their objects, and the reason."""
-    patch = patch_of(cfg) or 16
-    median = np.median(np.sqrt((objects.boxes[:, 2:] * zooms(step, objects.boxes[:, :2])).prod(1)))
-    factor = bounded(cfg, step, objects, least, _OBJECT * patch / median)
+    patch = geometry.patch_of(cfg) or 16
+    median = np.median(np.sqrt((objects.boxes[:, 2:] * geometry.zooms(step, objects.boxes[:, :2])).prod(1)))
+    factor = geometry.bounded(cfg, step, objects, least, _OBJECT * patch / median)
     return factor, f'the median object grows from {median:.2g} to {median * factor:.2g} pixels; a token has {patch}'
 
 
@@ -146,7 +129,7 @@ def fit_detector(cfg, objects, given=(), keeps_rate: bool = False) -> dict:
         given: Dotted keys that the user set: with one of the anchors, all of them stay.
         keeps_rate: Whether the learning rate stays.
     """
-    boxes, whys = objects.boxes[:, 2:] * zooms(resize_of(cfg) or {}, objects.boxes[:, :2]), {}
+    boxes, whys = objects.boxes[:, 2:] * geometry.zooms(geometry.resize_of(cfg) or {}, objects.boxes[:, :2]), {}
     for values, why in (_anchors(cfg, boxes, given), _numbers(cfg, objects, given), _filter(cfg, objects)):
         cfg.merge_from_dict(values)
         whys.update(dict.fromkeys(values, why))
@@ -156,15 +139,15 @@ def fit_detector(cfg, objects, given=(), keeps_rate: bool = False) -> dict:
 
 def _anchors(cfg, boxes, given):
     """Return anchors that fit, as values by key, and the reason."""
-    anchors = anchors_of(cfg)
+    anchors = geometry.anchors_of(cfg)
     if (anchors is None or concerns(anchors.key, given)
-            or not are_poor(best_ious(boxes, anchors.shapes), anchors.least)):
+            or not geometry.are_poor(geometry.best_ious(boxes, anchors.shapes), anchors.least)):
         return {}, ''
     fitted = fit_anchors(boxes, anchors.generator)
     if fitted is None:
         return {}, ''
     arguments, shapes = fitted
-    before, after = ((best_ious(boxes, each) >= anchors.positive).mean() for each in (anchors.shapes, shapes))
+    before, after = ((geometry.best_ious(boxes, each) >= anchors.positive).mean() for each in (anchors.shapes, shapes))
     return {f'{anchors.key}.{name}': value for name, value in arguments.items()}, (
         f'{after:.0%} of the boxes have an anchor with an IoU of {anchors.positive:g} or more, before {before:.0%}')
 
@@ -173,7 +156,7 @@ def _numbers(cfg, objects, given):
     """Return limits on the number of objects, as values by key, and the reason."""
     most, usual = objects.most(100), objects.most(50)
     limits, queries = _objects_kept(cfg.model), _queries_of(cfg.model)
-    wanted = {key: rounded((3 if 'rpn' in key else 1.3) * most, 50) for key in (*limits, *queries)}
+    wanted = {key: geometry.rounded((3 if 'rpn' in key else 1.3) * most, 50) for key in (*limits, *queries)}
     most_queries = _most_queries(cfg, objects)
     wanted |= {key: most_queries if now > 2 * most_queries else max(min(wanted[key], most_queries), now)
                for key, now in queries.items()}
@@ -193,7 +176,7 @@ def _numbers(cfg, objects, given):
             values[before] = wanted[key]
     # at most a half and a quarter of these are objects, of which each has several
     for key, most_samples in _SAMPLES.items():
-        now, least = at(cfg, key), min(rounded(3 * usual, 32), most_samples)
+        now, least = at(cfg, key), min(geometry.rounded(3 * usual, 32), most_samples)
         if isinstance(now, int) and now < least:
             values[key] = least
     return values, f'images have a median of {counted(usual, "objects")}, and up to {most}'
@@ -249,7 +232,7 @@ def _judge(boxes, scales, ratios, strides):
     """Return the score of anchors, and their shapes (n, 2)."""
     sides = np.multiply.outer(strides, scales).ravel()
     shapes = np.concatenate([np.stack([sides / ratio ** 0.5, sides * ratio ** 0.5], 1) for ratio in ratios])
-    return best_ious(boxes, shapes).mean() - _PRICE * len(scales) * len(ratios), shapes
+    return geometry.best_ious(boxes, shapes).mean() - _PRICE * len(scales) * len(ratios), shapes
 
 
 def _fit_rate(cfg, objects):
@@ -273,7 +256,7 @@ def share_of_rare(cfg, objects):
     shares = {name: images / objects.count for name, (_, images) in objects.classes.items() if images}
     dataset, *others = datasets(cfg, LOADERS[:1])
     rare = {name: share for name, share in shares.items()
-            if share < max(shares.values()) / 10 and (share < 0.02 or objects.classes[name][1] < RARE)}
+            if share < max(shares.values()) / 10 and (share < 0.02 or objects.classes[name][1] < geometry.RARE)}
     if not rare or others or dataset.key != 'train_dataloader.dataset':
         return None
     return REPEATS, round(min(9 * min(rare.values()), 0.3), 4), (
