@@ -10,7 +10,7 @@ from mmengine.structures import InstanceData
 
 from xcit_dense.config.loading import get_config
 from xcit_dense.errors import ConfigError
-from xcit_dense.models import ReferenceXCiT
+from xcit_dense.models import ReferenceXCiT, graphs
 
 from .cells import DTYPES, say, time_interleaved
 
@@ -35,8 +35,10 @@ def _xcit(kind, patch_size):
 
 #: Backbone and channels of its four maps, by name; those of mmdet are set as in its own Mask R-CNN configs.
 BACKBONES = {
+    'graphs small_12_p8': _xcit('XCiT', 8),
     'ours small_12_p8': _xcit('XCiT', 8),
     'authors small_12_p8': _xcit(ReferenceXCiT, 8),
+    'graphs small_12_p16': _xcit('XCiT', 16),
     'ours small_12_p16': _xcit('XCiT', 16),
     'authors small_12_p16': _xcit(ReferenceXCiT, 16),
     'swin_t': (dict(type='SwinTransformer', drop_path_rate=0.2), [96, 192, 384, 768]),
@@ -137,7 +139,10 @@ def measure_detectors(names, *, image, batch, dtype, runs, report=say, task=MASK
     """
     report(f'detector: images per second of {len(names)} detectors')
     data = task.make_data(batch, image)
-    steps = {name: make_training_step(*task.build(*task.backbones[name]), data, dtype) for name in names}
+    steps = {name: make_training_step(*build_task(task, name), data, dtype) for name in names}
+    for _ in range(graphs.AFTER + 1):
+        for name in (name for name in names if name.startswith('graphs')):
+            steps[name]()
     rows = []
     for name, seconds in time_interleaved(steps, runs).items():
         rows.append(dict(name=name, image=list(image), batch=batch, dtype=dtype, seconds=statistics.median(seconds),
@@ -155,16 +160,26 @@ def measure_detectors(names, *, image, batch, dtype, runs, report=say, task=MASK
     return rows
 
 
+def build_task(task, name):
+    """Build the model of a task with a backbone, which replays CUDA graphs if its name says so, and its optimiser."""
+    model, optimizer = task.build(*task.backbones[name])
+    if name.startswith('graphs'):
+        model.backbone.graphs = graphs.Graphs(model.backbone, say)
+    return model, optimizer
+
+
 def _memory_probe(task, name, image, dtype, start):
     """Return a function from a batch size to the peak bytes of a training step, or None if it does not fit."""
-    model, optimizer = task.build(*task.backbones[name])
+    model, optimizer = build_task(task, name)
     make_training_step(model, optimizer, task.make_data(start, image), dtype)()  # creates the optimiser's state
 
     def probe(batch):
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         try:
-            make_training_step(model, optimizer, task.make_data(batch, image), dtype)()
+            step = make_training_step(model, optimizer, task.make_data(batch, image), dtype)
+            for _ in range(graphs.AFTER + 2 if name.startswith('graphs') else 1):
+                step()
         except torch.OutOfMemoryError:
             optimizer.zero_grad(set_to_none=True)
             return None

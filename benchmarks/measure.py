@@ -45,7 +45,7 @@ def _run(args):
         take_classes(cfg)
         short_training.cut_data(cfg, folder, args.iterations * cfg.train_dataloader.batch_size, args.images)
         if args.amp:
-            options.set_amp(cfg)
+            options.set_amp(cfg, args.amp)
         cfg.work_dir = str(Path(folder, 'run'))
         short_training.limit_iterations(cfg, args.iterations)
         result = dict(machine=describe_machine(), config=args.config, amp=args.amp,

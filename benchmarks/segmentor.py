@@ -1,4 +1,4 @@
-"""UperNet training with different backbones, measured as Mask R-CNN is."""
+"""Training of UperNet and Semantic FPN with different backbones, measured as that of Mask R-CNN is."""
 import torch
 from mmengine.structures import PixelData
 
@@ -28,6 +28,15 @@ def build_segmentor(backbone, channels):
     return build_with(cfg, backbone)
 
 
+def build_semantic_fpn(backbone, channels):
+    """Build the Semantic FPN of ``semfpn_xcit_s12_p8_ade20k`` with another backbone, and its optimiser; as above."""
+    cfg = get_config('semfpn_xcit_s12_p8_ade20k', pretrained=False)
+    cfg.model.neck.in_channels = channels
+    cfg.model.decode_head.norm_cfg = dict(type='BN')
+    cfg.model.data_preprocessor.update(size=None, size_divisor=1)
+    return build_with(cfg, backbone)
+
+
 def make_label_maps(batch, image):
     """Return random images with label maps, like a batch from mmseg's data loader."""
     from mmseg.structures import SegDataSample
@@ -42,3 +51,4 @@ def make_label_maps(batch, image):
 
 
 UPERNET = Task(_BACKBONES, build_segmentor, make_label_maps)
+SEMANTIC_FPN = Task(_BACKBONES, build_semantic_fpn, make_label_maps)

@@ -15,7 +15,7 @@ from gpu.page import NOT_RUN, Results
 from gpu.tools import end_all
 
 #: The modules of checks, each a stage, in the order in which they run.
-STAGES = 'right', 'steps', 'trains', 'fast', 'kernels', 'compiled'
+STAGES = 'graphs', 'right', 'steps', 'trains', 'fast', 'kernels', 'compiled'
 
 
 def pytest_addoption(parser):

@@ -15,7 +15,7 @@ from gpu.tools import Tools
 from helpers.tools import run_tool
 from xcit_dense import XCiT
 from xcit_dense.config.loading import load_config
-from xcit_dense.data.check import check_before_training
+from xcit_dense.data.check.check import check_before_training
 from xcit_dense.data.classes import take_classes
 from xcit_dense.data.datasets import check_data
 from xcit_dense.models import fusing

@@ -28,7 +28,7 @@ _LIMIT = 1e-5
 _FAMILIES = dict(maskrcnn='coco', upernet='ade20k', semfpn='ade20k')
 
 
-def _demo_data(tools, name='demo', size=192, counts=(480, 80)):
+def demo_data(tools, name='demo', size=192, counts=(480, 80)):
     """Return a folder of generated training and validation images, made on first use; all checks share it."""
     folder = Path(tools.check.out, 'data', name)
     if not folder.exists():
@@ -54,7 +54,7 @@ def _training(check, task, data, work_dir, *, length=None):
 def test_demos(check):
     """Train both demos in every kind of mixed precision, all at the same time, and test them."""
     tools, rows = Tools(check, 'demos'), []
-    data = _demo_data(tools)
+    data = demo_data(tools)
     found, wrong = tools.together({(task, kind): partial(_train_and_test, tools, task, kind, options, data)
                                    for task in DEMOS for kind, options in amp_options(check).items()})
     for (task, kind), (value, seconds) in found.items():
@@ -81,11 +81,11 @@ def _train_and_test(tools, task, kind, options, data):
 def test_resume(check):
     """Stop trainings by a signal, resume them, and compare them with those that were not stopped, bit for bit."""
     tools = Tools(check, 'resume')
-    data, stop, jobs = _demo_data(tools), check.choose(20, 2), {}
+    data, stop, jobs = demo_data(tools), check.choose(20, 2), {}
     for task in DEMOS:
         for kind, options in amp_options(check).items():
-            jobs[task, kind, 'whole'] = partial(_train, tools, task, data, f'{task}_{kind}_whole', *options)
-            jobs[task, kind, 'resumed'] = partial(_stop_and_resume, tools, task, data, f'{task}_{kind}_resumed', stop,
+            jobs[task, kind, 'whole'] = partial(train, tools, task, data, f'{task}_{kind}_whole', *options)
+            jobs[task, kind, 'resumed'] = partial(stop_and_resume, tools, task, data, f'{task}_{kind}_resumed', stop,
                                                   *options)
     (found, wrong), rows = tools.together(jobs), []
     for task, kind in dict.fromkeys(key[:2] for key in jobs):
@@ -103,7 +103,7 @@ def test_resume(check):
     check.judge(wrong, 'each resumed run ends with the bits of the one that was not stopped', rows)
 
 
-def _train(tools, task, data, name, *options, until=None):
+def train(tools, task, data, name, *options, until=None):
     work_dir, length = tools.folder / name, dict(detector=1, segmentor=60)[task]  # epochs and iterations
     tools.run(f'{name}{"_stopped" if until else ""}', 'train',
               *_training(tools.check, task, data, work_dir, length=length), *DETERMINISTIC, *_LOG_ALL, *options,
@@ -111,11 +111,11 @@ def _train(tools, task, data, name, *options, until=None):
     return work_dir
 
 
-def _stop_and_resume(tools, task, data, name, stop, *options):
+def stop_and_resume(tools, task, data, name, stop, *options):
     """Return the work dir and the iteration at which the run was stopped."""
-    work_dir = _train(tools, task, data, name, *options, until=lambda: _iteration(tools.folder / name) >= stop)
+    work_dir = train(tools, task, data, name, *options, until=lambda: _iteration(tools.folder / name) >= stop)
     stopped = read_checkpoint(newest_checkpoint(work_dir))['meta']['iter']
-    _train(tools, task, data, name, '--resume', *options)
+    train(tools, task, data, name, '--resume', *options)
     return work_dir, stopped
 
 
@@ -130,7 +130,7 @@ def _iteration(work_dir):
 def test_group(check):
     """Train in a group of one process and without a group, and compare the losses."""
     tools = Tools(check, 'group')
-    data, jobs = _demo_data(tools), {}
+    data, jobs = demo_data(tools), {}
     kinds = dict(list({'float32': [], **amp_options(check)}.items())[:2])  # float32 and the first mixed one
     for kind, options in kinds.items():
         for grouped in (False, True):
@@ -190,7 +190,7 @@ def test_full_config(check, family, patch_size):
 
 def _generated(tools, data_set):
     """Return generated data with the classes of a data set, of which it shows the first five."""
-    data = _demo_data(tools, 'full', size=640, counts=(60, 8))
+    data = demo_data(tools, 'full', size=640, counts=(60, 8))
     if data_set == 'coco':
         from mmdet.datasets import CocoDataset
         names = CocoDataset.METAINFO['classes']

@@ -125,6 +125,4 @@ def amp_options(check) -> dict:
     """Return the options of a training for each kind of mixed precision that the device has, by its name."""
     if not check.is_cuda:
         return dict(amp=['--amp']) if has_bfloat16('cpu') else dict(float32=[])
-    # the check of a config accepts the dtype only beside the type, which --amp sets later
-    bfloat16 = ['--cfg-options', 'optim_wrapper.type=AmpOptimWrapper', 'optim_wrapper.dtype=bfloat16']
-    return dict(float16=['--amp'], bfloat16=bfloat16)
+    return {dtype: ['--amp', dtype] for dtype in ('float16', 'bfloat16')}

@@ -2,12 +2,12 @@
 from mmengine.registry import MODELS
 from torch import Tensor
 
-from ..archs import check_out_indices, get_arch
+from ..archs import check_bool, check_out_indices, get_arch
 from ..weights import load_backbone
 from . import fast
 from .norms import make_norm_factory
 from .pyramid import PYRAMID_STRIDES, build_level
-from .trunk import Trunk, check_bool, init_linear
+from .trunk import Trunk, init_linear
 
 
 @MODELS.register_module()
@@ -69,7 +69,7 @@ class XCiT(Trunk):
             arch, out_indices[-1] + 1, norm, in_channels=in_channels, drop_path_rate=drop_path_rate,
             attn_drop_rate=attn_drop_rate, frozen_stages=frozen_stages, norm_eval=norm_eval, with_cp=with_cp,
             init_cfg=init_cfg)
-        self.out_indices, self.channels_last = out_indices, check_bool('channels_last', channels_last)
+        self.out_indices, self.channels_last = tuple(out_indices), check_bool('channels_last', channels_last)
         self.out_strides = _check_out_strides(out_strides, out_indices)
         for stride in self.out_strides or ():
             level = build_level(arch.embed_dims, arch.patch_size, stride, norm)
@@ -92,6 +92,9 @@ class XCiT(Trunk):
             4t, 2t, t, floor(t/2) for patch 16 and 2t, t, floor(t/2), floor(t/4) for patch 8, at least 1;
             without a pyramid, every h is t. The same holds for w.
         """
+        return self._run(x) if self.graphs is None else self.graphs(self._run, x)
+
+    def _run(self, x):
         return self.pyramid(self.token_maps(x, self.out_indices))
 
     def pyramid(self, maps) -> tuple:

@@ -3,11 +3,11 @@ import torch
 from mmengine.registry import MODELS
 from torch import Tensor, nn
 
-from ..archs import get_arch
+from ..archs import check_int, get_arch
 from ..weights import load_classifier
 from .class_block import ClassAttentionBlock
 from .norms import make_norm_factory
-from .trunk import Trunk, check_int, init_linear
+from .trunk import Trunk, init_linear
 
 
 @MODELS.register_module()
@@ -23,10 +23,7 @@ class XCiTClassifier(Trunk):
         num_classes: Classes of the head; 0 for no head, as in the authors' DINO files.
         in_channels: Channels of the image.
         drop_path_rate: Probability of stochastic depth, the same for every block; class-attention blocks have none.
-        norm_cfg: As for `xcit_dense.XCiT`.
-        frozen_stages: As for `xcit_dense.XCiT`.
-        norm_eval: As for `xcit_dense.XCiT`.
-        with_cp: As for `xcit_dense.XCiT`.
+        norm_cfg, frozen_stages, norm_eval, with_cp: As for `xcit_dense.XCiT`.
         init_cfg: ``dict(type='Pretrained', checkpoint=FILE_OR_ADDRESS)`` starts from a classifier of the authors, of
             timm, mmpretrain or PASSL, or of a run. Loading is strict, but the head starts fresh if the file has another
             number of classes or no head (`xcit_dense.weights.load_classifier`).
@@ -76,6 +73,9 @@ class XCiTClassifier(Trunk):
 
     def features(self, x: Tensor) -> Tensor:
         """Return the normed class token (B, C) of images as for `forward`: the input of the head."""
+        return self._run(x) if self.graphs is None else self.graphs(self._run, x)
+
+    def _run(self, x):
         x, *_ = self._run_blocks(x)
         for block in self.cls_attn_blocks:
             x = self._run_block(block, x)

@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from .._utils.text import type_name
-from ..archs import Arch, check_out_indices
+from ..archs import Arch, check_bool, check_int, check_out_indices
 from ..compat.internals import keep_sizes_dynamic
 from . import fast
 from .block import XCABlock
@@ -27,13 +27,8 @@ class Trunk(BaseModule):
     Args:
         depth: Number of blocks to build.
         norm: Callable that builds a batch norm for a number of channels.
-        in_channels: As for `xcit_dense.XCiT`, and so are all that follow.
-        drop_path_rate: See there.
-        attn_drop_rate: See there.
-        frozen_stages: See there.
-        norm_eval: See there.
-        with_cp: See there.
-        init_cfg: See there.
+        in_channels, drop_path_rate, attn_drop_rate, frozen_stages, norm_eval, with_cp, init_cfg: As for
+            `xcit_dense.XCiT`.
 
     Raises:
         ValueError: An argument is wrong; the message shows the value and what is allowed.
@@ -41,6 +36,9 @@ class Trunk(BaseModule):
 
     #: A method that loads weights from the checkpoint and the prefix of ``init_cfg``; see `xcit_dense.weights`.
     load_weights = None
+
+    #: A `xcit_dense.models.graphs.Graphs` that runs the model, or None.
+    graphs = None
 
     def __init__(self, arch: Arch, depth: int, norm, *, in_channels, drop_path_rate, attn_drop_rate=0.,
                  frozen_stages, norm_eval, with_cp, init_cfg):
@@ -170,6 +168,8 @@ class Trunk(BaseModule):
     def _run_block(self, block, *args):
         if not (self.with_cp and torch.is_grad_enabled()):
             return block(*args)
+        if type(args[0]) is not Tensor and not torch.compiler.is_compiling() and fast.are_traceable(args[:1]):
+            args = args[0].as_subclass(Tensor), *args[1:]  # a checkpoint runs the block again on a plain tensor
         # a compiled graph updates the running statistics only once by itself, and does not accept this context
         context = {} if torch.compiler.is_compiling() else dict(context_fn=_Recompute(block).contexts)
         return checkpoint(block, *args, use_reentrant=False, **context)
@@ -195,21 +195,6 @@ class Trunk(BaseModule):
         if min(x.shape[-2:]) < self.min_size:
             raise ValueError(f'XCiT needs images of at least {self.min_size} x {self.min_size}, got {x.shape[-2]} x '
                              f'{x.shape[-1]}')
-
-
-def check_int(name, value, low, high=None):
-    """Return ``value`` if it is an integer from ``low`` to ``high``, else raise ``ValueError``."""
-    if isinstance(value, int) and not isinstance(value, bool) and low <= value and (high is None or value <= high):
-        return value
-    allowed = f'of at least {low}' if high is None else f'from {low} to {high}'
-    raise ValueError(f'{name} must be an integer {allowed}, got {value!r}')
-
-
-def check_bool(name, value):
-    """Return ``value`` if it is True or False, else raise ``ValueError``."""
-    if not isinstance(value, bool):
-        raise ValueError(f'{name} must be True or False, got {value!r}')
-    return value
 
 
 def _check_rate(name, value):

@@ -1,11 +1,13 @@
 """A model that predicts image files, and writes for each a picture and results in the format of the task."""
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from mmengine.device import get_device
+from mmengine.logging import print_log
 from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
 from pycocotools import mask as mask_api
@@ -18,7 +20,8 @@ from ..data.batches import step_by_size
 from ..data.classes import take_classes
 from ..draw.classes import class_colours
 from ..errors import ConfigError, DataError
-from ..models.trunk import fuse_backbones
+from ..models.graphs import Graphs
+from ..models.trunk import backbones_of, fuse_backbones
 from ..runtime import Model
 from ..weights import fetch, load_model, read_checkpoint
 from ..weights.contents import get_dataset_meta
@@ -44,6 +47,7 @@ class Predictor:
         score_thr: Objects with a lower score, from 0 to 1, are not drawn; the results have all objects.
         device: Where the model runs. Default: the accelerator if there is one, otherwise the CPU.
         fuse: Whether to fuse the backbone, for speed.
+        graphs: Whether to replay it as CUDA graphs, on a GPU, for images of sizes that come again.
         dtype: The type it computes in, as for `xcit_dense.predict.models.set_dtype`.
         given: What the user set in the config, as for `xcit_dense.config.fit.fitting.use_fit`.
         tiling: The `xcit_dense.predict.tiles.Tiling` of images that are larger than a tile. Default: predict all whole.
@@ -64,14 +68,14 @@ class Predictor:
     #: Whether there are objects with scores, and results with image ids.
     finds_objects = False
 
-    def __init__(self, cfg, checkpoint, score_thr: float = 0.3, device=None, fuse: bool = True, dtype: str = 'float32',
-                 given=(), tiling=None):
+    def __init__(self, cfg, checkpoint, score_thr: float = 0.3, device=None, fuse: bool = True, graphs: bool = False,
+                 dtype: str = 'float32', given=(), tiling=None):
         if isinstance(checkpoint, Model):
             init_default_scope(task_of(cfg).framework)
             self.model, self.classes = ExportedModel(checkpoint), classes_of(checkpoint)
             meta = meta_of(checkpoint)
         else:
-            meta = self._build(cfg, checkpoint, device or get_device(), fuse, dtype, given)
+            meta = self._build(cfg, checkpoint, device or get_device(), fuse, graphs, dtype, given)
         self._cfg, dataset = cfg, test_dataset(cfg)
         self.reader = ImageReader(dataset)
         meta = {**getattr(dataset.type, 'METAINFO', {}), **meta, 'classes': self.classes.names}
@@ -81,7 +85,7 @@ class Predictor:
         self.records, self.count = [], 0  # objects that a detector found, label maps that a segmentor wrote
         self._score_thr, self.tiling = score_thr, tiling
 
-    def _build(self, cfg, checkpoint, device, fuse, dtype, given):
+    def _build(self, cfg, checkpoint, device, fuse, graphs, dtype, given):
         """Set model and classes to those of a checkpoint, and return its metadata on the classes."""
         checkpoint = fetch(str(checkpoint))
         weights = read_checkpoint(checkpoint)
@@ -98,6 +102,8 @@ class Predictor:
         if fuse:
             fuse_backbones(self.model)
         set_dtype(self.model, dtype)
+        for backbone in backbones_of(self.model) if graphs else ():
+            backbone.graphs = Graphs(backbone, partial(print_log, logger='current'))
         self.classes = self.find_classes(cfg, meta, checkpoint)
         return meta
 
@@ -247,9 +253,8 @@ def build_predictor(cfg, checkpoint, score_thr: float = 0.3, **options) -> Predi
     """Return the predictor for the task of a config; the arguments are those of `Predictor`.
 
     Raises:
-        CheckpointError: As for `Predictor`.
+        CheckpointError, DataError: As for `Predictor`.
         ConfigError: As for `Predictor`; or the task has no predictor.
-        DataError: As for `Predictor`.
     """
     task = task_of(cfg)
     kind = task.part('predictor')

@@ -25,7 +25,7 @@ from ..errors import DataError
 from ..models import XCiT, XCiTClassifier
 from ..weights.layouts import figures_of, size_title
 from ..weights.zoo import PREFIX, WEIGHTS
-from .hooks import Bfloat16OptimWrapper, CompileHook
+from .hooks import Bfloat16OptimWrapper, CompileHook, CUDAGraphHook
 from .resuming import kept_random_state
 
 #: With fewer images, published weights usually are better than random ones.
@@ -82,9 +82,10 @@ def describe_run(runner, facts=None) -> str:
         'versions': versions(runner),
         'device': f'{describe_machine()["device"]}; {counted(runner.world_size, "processes")}',
         'precision': _precision(runner.optim_wrapper, model),
-        'compile': ('the whole model' if runner.cfg.get('compile') else 'blocks of the backbone' if any(
-            isinstance(hook, CompileHook) for hook in runner.hooks) else 'nothing'
-            + '; with few images on a GPU --compile is faster' * torch.cuda.is_available()),
+        'compile': 'the whole model' if runner.cfg.get('compile') else 'blocks of the backbone' if any(
+            isinstance(hook, CompileHook) for hook in runner.hooks) else 'nothing',
+        **({} if not torch.cuda.is_available() else {'CUDA graphs': 'of the backbone, for sizes that come again' if any(
+            isinstance(hook, CUDAGraphHook) for hook in runner.hooks) else 'none'}),
         'model': f'{type(model).__name__} with {type(getattr(model, "backbone", model)).__name__}',
         'parameters': _parameters(runner, model),
         'weights': _weights(runner, model),
