@@ -2,7 +2,7 @@
 import torch
 from mmcv.ops import batched_nms
 from mmdet.engine.optimizers import LearningRateDecayOptimizerConstructor
-from mmdet.models import DetDataPreprocessor, DetTTAModel
+from mmdet.models import BatchFixedSizePad, DetDataPreprocessor, DetTTAModel
 from mmdet.registry import MODELS, OPTIM_WRAPPER_CONSTRUCTORS
 from mmengine.structures import InstanceData
 
@@ -10,7 +10,7 @@ from ._utils.text import counted
 from .errors import ConfigError
 from .train.hooks import RatesByDepth
 
-__all__ = ['ChannelsDetDataPreprocessor', 'MaskTTAModel']
+__all__ = ['BatchCanvasPad', 'ChannelsDetDataPreprocessor', 'MaskTTAModel']
 
 #: The dimensions of a mask (n, H, W) to flip.
 _FLIPS = dict(horizontal=(2, ), vertical=(1, ), diagonal=(1, 2))
@@ -39,6 +39,30 @@ class ChannelsDetDataPreprocessor(DetDataPreprocessor):
         super().__init__(mean=[0.], std=[1.], **options)
         for name, values in (('mean', mean), ('std', std)):
             self.register_buffer(name, torch.tensor(values, dtype=torch.float32).view(-1, 1, 1), False)
+
+
+@MODELS.register_module()
+class BatchCanvasPad(BatchFixedSizePad):
+    """Pads the batches of a training to one size, wide or upright as the images are, so that one CUDA graph does.
+
+    A batch with both is padded to a square, and one that is larger stays as it is. Other arguments are those of
+    `mmdet.models.BatchFixedSizePad`.
+
+    Args:
+        size: The longer and the shorter side in pixels.
+    """
+
+    def __init__(self, size, **options):
+        super().__init__(None, **options)
+        self.sides = sorted(size)
+
+    def forward(self, inputs, data_samples=None):
+        """Pad images (B, C, H, W) and the masks of their data samples."""
+        (height, width), (short, long) = inputs.shape[-2:], self.sides
+        if max(height, width) > long:
+            return inputs, data_samples
+        self.size = (long, long) if min(height, width) > short else (long, short) if height > width else (short, long)
+        return super().forward(inputs, data_samples)
 
 
 @MODELS.register_module()

@@ -35,17 +35,17 @@ OPTIONS = dict(
     classify='--out o --top 3 --size 96 --crop-ratio 0.5 --config c --overwrite',
     export='--cfg-options a=1 b=2 --scores --backbone --image-size 9 8 --overwrite',
     make_demo_data='--train 1 --val 2 --size 3 --seed 4 --grey --classes star disc',
-    measure='--cfg-options a=1 b=2 --iterations 5 --images 6 --amp --pretrained --out o --overwrite',
+    measure='--cfg-options a=1 b=2 --iterations 5 --images 6 --amp float16 --pretrained --out o --overwrite',
     plot_curves='--out o --overwrite',
     predict='--cfg-options a=1 b=2 --score-thr 0.5 --image-size 9 8 --dtype bfloat16 --tile 7 --overlap 0.5 --device '
-            'cuda --overwrite',
+            'cuda --no-graphs --overwrite',
     test=f'--work-dir w {OF_DATA} --launcher slurm --local-rank 3 --show-dir s --at-least a=1 b=2 --cfg-options c=3 '
          'd=4 --size 9 --crop-ratio 0.5 --image-size 7 8 --dtype bfloat16 --runtime openvino --report r --tta --knn 5 '
-         '--batch-size 6 --workers 4 --device cpu --overwrite --sizes 160 224',
+         '--batch-size 6 --workers 4 --device cpu --no-graphs --overwrite --sizes 160 224',
     train=f'--work-dir w {OF_DATA} --launcher mpi --local_rank 2 --resume --overwrite --no-pretrained --data-findings '
-          'warn --config-findings warn --amp --compile --auto-scale-lr --cfg-options c=3 d=4 --image-size 9 8 --epochs '
-          '7 --batch-size 6 --lr 0.5 --workers 4 --augment light --suggest --init-from i --val-loss --log tensorboard '
-          'mlflow --seed 3 --device cuda:1 --no-fit --patience 2 --save-teacher')
+          'warn --config-findings warn --amp bfloat16 --compile --auto-scale-lr --cfg-options c=3 d=4 --image-size 9 8 '
+          '--epochs 7 --batch-size 6 --lr 0.5 --workers 4 --augment light --suggest --init-from i --val-loss --log '
+          'tensorboard mlflow --seed 3 --device cuda:1 --no-fit --patience 2 --save-teacher --no-graphs --canvas 9 8')
 #: Of these, what is not read as it is written.
 READ = dict(
     benchmark=dict(images=[(64, 96), (128, 64)], rivals=[], detector='gpu'),
@@ -103,6 +103,8 @@ def test_values_that_options_may_have():
             ('benchmark --images 32X33 32x32', 'images', [(32, 33), (32, 32)]), ('benchmark --batch 1', 'batch', 1),
             ('test c w --knn', 'knn', 20), ('test c w --linear', 'linear', 100),
             ('test c w --linear 5', 'linear', 5), ('test c w --linear short', 'linear', 'short'),
+            ('train --amp c.py', 'amp', 'auto'), ('train --amp float16 c', 'amp', 'float16'),
+            ('train c --amp --lr 1', 'amp', 'auto'),
             ('test c w --amp', 'dtype', 'bfloat16'), ('predict c w i --out o --amp', 'dtype', 'bfloat16'),
             *((f'{tool} --launcher {name}', 'launcher', name) for tool in ('train c', 'test c w')
               for name in ('none', 'pytorch', 'slurm', 'mpi'))):
@@ -118,7 +120,8 @@ REJECTED = dict(
     make_demo_data='--train x, --size 1.5', measure='--iterations 0, --iterations x, --images -1, --images x',
     predict='--score-thr nan, --tile 1.5, --device gpu, --overlap inf, one_too_many',
     test='--knn 0, --linear 0, --linear long, --size 64.5, --sizes 64 0, --sizes 64 x, --crop-ratio nan, --launcher x',
-    train='--lr x, --lr inf, --val-share nan, --launcher x, --data-findings x, --config-findings x, --local_rank x')
+    train='--lr x, --lr inf, --amp fp16, --canvas 9 0, --val-share nan, --launcher x, --data-findings x, '
+          '--config-findings x, --local_rank x')
 
 
 @pytest.mark.parametrize('name', REJECTED)

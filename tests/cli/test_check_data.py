@@ -10,7 +10,7 @@ from helpers.faulty_data import ANNOTATIONS, INFINITE, NAN, coco, fields, rewrit
 from helpers.paths import SAMPLES, TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense.config.loading import load_config
-from xcit_dense.data.check import check_before_training, check_data_set
+from xcit_dense.data.check.check import check_before_training, check_data_set
 from xcit_dense.errors import DataError
 
 

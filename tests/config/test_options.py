@@ -72,17 +72,37 @@ def test_pictures_go_to_the_folder_asked_for(tmp_path, monkeypatch):
         assert cfg.default_hooks.visualization == wanted
 
 
-@pytest.mark.parametrize('gpu', (True, False))
-def test_mixed_precision_keeps_a_loss_scale_of_ones_own(gpu, monkeypatch):
-    """Where there is one: bfloat16 on a CPU has none."""
+IN_HALF = dict(type='Bfloat16OptimWrapper')
+SCALED = dict(type='AmpOptimWrapper', loss_scale='dynamic')
+OWN_SCALE = dict(loss_scale=512., dtype='float16')
+#: GPU, whether the device multiplies in bfloat16, --amp, what the config has, that of the resumed run, what it gets.
+MIXED = (
+    (True, True, 'auto', {}, None, IN_HALF), (True, False, 'auto', {}, None, SCALED),
+    (True, True, 'float16', {}, None, SCALED), (True, True, 'float16', dict(loss_scale=8.), None, SCALED | dict(
+        loss_scale=8.)), (True, True, 'bfloat16', OWN_SCALE, None, IN_HALF),
+    (True, True, 'auto', OWN_SCALE, None, dict(type='AmpOptimWrapper', **OWN_SCALE)),
+    (True, True, 'auto', dict(type='mmengine.AmpOptimWrapper', dtype='bfloat16'), None, dict(
+        type='mmengine.AmpOptimWrapper', dtype='bfloat16')),
+    (True, True, 'auto', {}, SCALED, SCALED), (True, False, 'auto', OWN_SCALE, IN_HALF, IN_HALF),
+    (True, True, 'auto', {}, dict(type='OptimWrapper'), IN_HALF),
+    (False, True, 'auto', OWN_SCALE, None, IN_HALF), (False, True, 'auto', {}, SCALED, IN_HALF),
+    (False, False, 'auto', OWN_SCALE, None, dict(type='OptimWrapper')), (False, False, 'auto', {}, IN_HALF, IN_HALF))
+
+
+@pytest.mark.parametrize('gpu, multiplies, dtype, own, before, wanted', MIXED)
+def test_mixed_precision(gpu, multiplies, dtype, own, before, wanted, monkeypatch):
+    """In bfloat16 where the device multiplies in it, unless the config or the resumed run has another kind."""
     monkeypatch.setattr(options.torch.cuda, 'is_available', lambda: gpu)
-    monkeypatch.setattr(machine, 'has_bfloat16', lambda device: True)
-    for given in ({}, dict(loss_scale=512., dtype='float16')):
-        cfg = Config(dict(optim_wrapper=dict(type='OptimWrapper', accumulative_counts=2, **given)))
-        options.set_amp(cfg)
-        assert cfg.optim_wrapper == dict(accumulative_counts=2, **(
-            dict(type='AmpOptimWrapper', **given or dict(loss_scale='dynamic')) if gpu else
-            dict(type='Bfloat16OptimWrapper')))
+    for module in (machine, options):
+        monkeypatch.setattr(module, 'has_bfloat16', lambda device: multiplies)
+    cfg = Config(dict(optim_wrapper=dict(dict(type='OptimWrapper', accumulative_counts=2), **own)))
+    options.set_amp(cfg, dtype, before and dict(optim_wrapper=before))
+    assert cfg.optim_wrapper == dict(wanted, accumulative_counts=2)
+
+
+def test_float16_needs_a_gpu():
+    with pytest.raises(ConfigError, match='--amp float16 needs a GPU'):
+        options.set_amp(Config(dict(optim_wrapper=dict(type='OptimWrapper'))), 'float16')
 
 
 def test_a_data_root_moves_what_lies_below_the_old_one_alone(tmp_path):

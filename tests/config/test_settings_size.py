@@ -1,15 +1,26 @@
 """Another image size, in every pipeline and everywhere else that pixels are counted."""
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from mmdet.registry import MODELS
+from mmdet.structures import DetDataSample
+from mmdet.structures.mask import BitmapMasks
 from mmengine.config import Config
+from mmengine.structures import InstanceData
 
+from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
+from helpers.tools import run_tool
+from xcit_dense.config import settings
 from xcit_dense.config.fit.fitting import use_fit
 from xcit_dense.config.image_size import box_of, set_image_size
 from xcit_dense.config.image_size import test_size_of as size_of_test
 from xcit_dense.config.loading import load_config, read_config
+from xcit_dense.config.settings import Settings
 from xcit_dense.config.testing import find_resolution, set_test_size
 from xcit_dense.errors import ConfigError
+from xcit_dense.weights import newest_checkpoint, read_checkpoint
 
 DETECTOR = 'maskrcnn_xcit_s12_p16_coco'
 
@@ -171,3 +182,54 @@ def test_the_resolution_of_a_classifier():
                            (dict(crop_ratio=1.5), 'at most 1.*1.5')):
         with pytest.raises(ConfigError, match=words):
             find_resolution(data(), **options)
+
+
+def canvas_config(**changes):
+    return load_config(TINY_CONFIG, cfg_options=changes, settings=Settings(canvas=(96, 64)), pretrained=False)
+
+
+@pytest.mark.parametrize('sizes, wanted', (
+    (((40, 80), (64, 30)), (64, 96)), (((96, 64), (50, 50)), (96, 64)), (((70, 40), (40, 70)), (96, 96)),
+    (((64, 64), ), (64, 96)), (((100, 40), ), (100, 40))))
+def test_a_canvas_is_wide_upright_or_square(sizes, wanted):
+    """Images and masks are padded with zeros; those that are larger are not, and predictions are not."""
+    cfg = canvas_config(**{'model.data_preprocessor.pad_size_divisor': 1})
+    preprocessor = MODELS.build(cfg.model.data_preprocessor)
+    data = dict(inputs=[torch.full((3, *size), 255, dtype=torch.uint8) for size in sizes], data_samples=[
+        DetDataSample(metainfo=dict(img_shape=size), gt_instances=InstanceData(
+            bboxes=torch.tensor([[0., 0., 9., 9.]]), masks=BitmapMasks(np.ones((1, *size), np.uint8), *size)))
+        for size in sizes])
+    found = preprocessor(data, training=True)
+    assert found['inputs'].shape == (len(sizes), 3, *wanted)
+    for image, sample, (height, width) in zip(found['inputs'], found['data_samples'], sizes, strict=True):
+        assert image[:, :height, :width].all() and image.count_nonzero() == 3 * height * width
+        assert sample.gt_instances.masks.masks.shape == (1, *wanted) and sample.batch_input_shape == wanted
+        assert sample.gt_instances.masks.masks.sum() == height * width
+    batch = [max(sides) for sides in zip(*sizes, strict=True)]
+    assert list(preprocessor(data, training=False)['inputs'].shape[2:]) == batch
+
+
+def test_a_canvas_is_part_of_the_config(logged):
+    """The module that pads is imported with it, also where a user's config has none; one before is replaced."""
+    said, cfg = logged(settings), read_config(TINY_CONFIG)
+    cfg.custom_imports = dict(imports='xcit_dense')
+    cfg.model.data_preprocessor.batch_augments = [dict(type='BatchFixedSizePad', size=(9, 9)), dict(type='Own')]
+    settings.apply_settings(cfg, Settings(canvas=(96, 64)))
+    assert cfg.model.data_preprocessor.batch_augments == [
+        dict(type='Own'), dict(type='BatchCanvasPad', size=(96, 64), pad_mask=True)]
+    assert cfg.custom_imports.imports == ['xcit_dense', 'xcit_dense.for_mmdet']
+    assert any('--canvas 96 64' in line for line in said)
+    cfg = load_config(DETECTOR, settings=Settings(canvas=(1333, 800)), pretrained=False)
+    assert cfg.model.data_preprocessor.batch_augments[0]['size'] == (1344, 800)  # multiples of 32
+    with pytest.raises(ConfigError, match='--canvas must hold the images .* 1333 x 800'):
+        load_config(DETECTOR, settings=Settings(canvas=(800, 800)), pretrained=False)
+    for path in (TINY_SEG_CONFIG, TINY_CLS_CONFIG):
+        with pytest.raises(ConfigError, match='--canvas pads the batches of a detector'):
+            load_config(path, settings=Settings(canvas=(96, 64)), pretrained=False)
+
+
+def test_a_detector_trains_on_a_canvas(demo_data, tmp_path):
+    run_tool('train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path, '--no-pretrained', '--canvas',
+             128, 96, '--cfg-options', 'train_cfg.max_epochs=1')
+    assert 'BatchCanvasPad' in read_checkpoint(newest_checkpoint(tmp_path))['meta']['cfg']
+    run_tool('test.py', tmp_path, '--data-root', demo_data)

@@ -11,7 +11,7 @@ from unittest import mock
 from torch.distributed.run import get_args_parser
 
 from helpers.paths import ROOT
-from xcit_dense.cli import tool_names
+from xcit_dense.cli import common, tool_names
 from xcit_dense.config.loading import list_models
 from xcit_dense.weights.zoo import PREFIX, get_weights
 
@@ -79,7 +79,7 @@ def parse(tool, words):
     """Return what a tool reads from its arguments; it ends with an error of argparse where they are wrong."""
     if tool in tool_names():
         module = module_of(tool)
-        with mock.patch.object(module, 'run_tool') as run:  # it gets the tool and its options
+        with mock.patch.object(module if hasattr(module, 'run_tool') else common, 'run_tool') as run:  # it gets both
             module.main(list(words))
         return run.call_args.args[1]
     return runpy.run_path(str(ROOT / f'tools/{tool}.py'))['read_options'](list(words))

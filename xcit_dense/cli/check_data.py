@@ -30,16 +30,17 @@ def main(argv=None):
 def _run(args):
     from .._utils.files import OwnFiles
     from ..config.loading import load_config
-    from ..data import check
+    from ..data.check.check import check_data_sets
+    from ..data.check.findings import ERROR, Report
     from ..data.classes import own_colours
     from ..data.datasets import LOADERS, datasets
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.out)
     with OwnFiles(args.out, 'check_data', args.overwrite) as own:
         own.claim('findings.json', *(f'{dataset.name}.png' for dataset in datasets(cfg, LOADERS)))
-        reports = check.check_data_sets(cfg, use_cache=not args.no_cache)
+        reports = check_data_sets(cfg, use_cache=not args.no_cache)
         _show(reports, own.folder, own_colours(cfg))
         findings = [finding for report in reports.values() for finding in report.findings]
-        classes = check.Report(args.config, _check_classes(cfg, args.config, findings))
+        classes = Report(args.config, _check_classes(cfg, args.config, findings))
         if classes.findings:
             print(f'{classes.summary()}\n')
         findings += classes.findings
@@ -48,7 +49,7 @@ def _run(args):
             dict(f._asdict(), severity=f.severity, sentence=f.sentence) for f in findings], indent=1))
     if args.drop:
         _write_dropped(cfg, reports, args.drop, args.overwrite)
-    errors = sum(finding.severity == check.ERROR for finding in findings)
+    errors = sum(finding.severity == ERROR for finding in findings)
     if not errors:
         _show_fit(cfg, args.cfg_options)
     numbers = (counted(errors, 'errors'), counted(len(findings) - errors, 'warnings'))
@@ -59,12 +60,12 @@ def _run(args):
 
 
 def _show(reports, folder, palette):
-    from ..data import check
+    from ..data.check.outputs import draw_contact_sheet
     names_of_classes = [name for report in reports.values() for name, *_ in report.classes]  # the training data first
     for names, report in reports.items():
         print(f'{names}\n{report.summary()}\n{report.histogram()}')
         sheet = folder / f'{names.split(",")[0]}.png'
-        if count := check.draw_contact_sheet(report, sheet, names_of_classes, palette):
+        if count := draw_contact_sheet(report, sheet, names_of_classes, palette):
             print(f'  contact sheet of {counted(count, "images")}: {sheet}')
         print()
 
@@ -83,12 +84,13 @@ def _show_fit(cfg, options):
 
 def _check_classes(cfg, name, findings):
     """Return findings on the classes of all data sets, and on data sets compared with each other."""
-    from ..data import check
+    from ..data.check.agreement import check_beside, check_classes
+    from ..data.check.findings import ERROR, Finding
     from ..data.classes import take_classes
     from ..data.datasets import LOADERS, datasets
-    found, classes = [], check.check_classes(cfg)
+    found, classes = [], check_classes(cfg)
     # a training would stop before it reads the classes
-    is_over = any(finding.severity == check.ERROR and finding.kind.startswith(('not-', 'no-images', 'map-',
+    is_over = any(finding.severity == ERROR and finding.kind.startswith(('not-', 'no-images', 'map-',
                                                                                'class-list', 'class-explicit'))
                   for finding in [*findings, *classes])
     if not is_over:
@@ -98,13 +100,13 @@ def _check_classes(cfg, name, findings):
                 if datasets(cfg, loaders):
                     take_classes(cfg, loaders=loaders)
             except DataError as error:
-                found.append(check.Finding(kind, name, value=f'cannot be used: {error}'))
+                found.append(Finding(kind, name, value=f'cannot be used: {error}'))
                 break
-    return [*found, *classes, *check.check_beside(cfg)]
+    return [*found, *classes, *check_beside(cfg)]
 
 
 def _write_dropped(cfg, reports, folder, overwrite):
-    from ..data.check import drop_findings
+    from ..data.check.outputs import drop_findings
     from ..data.datasets import LOADERS, datasets
     from ..data.evaluators import evaluators
     sets = {dataset.name: dataset for dataset in datasets(cfg, LOADERS)}

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import warnings
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, HelpFormatter
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
 from dataclasses import fields
 from math import isfinite
 
@@ -19,23 +19,15 @@ from ..errors import ConfigError, Stopped, XCiTDenseError
 
 #: Errors of writing, or of reading, that a user can mend.
 _OF_PLACES = {getattr(errno, f'E{n}') for n in ('NOSPC', 'DQUOT', 'FBIG', 'ROFS', 'ACCES', 'PERM', 'NOTDIR', 'EXIST')}
+_TYPE = r'auto|half|(b|fp?|bfp?|tf|b?float)\d*'  # what a user may take for a type
 _ABOUT_ITSELF = '``build_loss`` would be deprecated|Default ``avg_non_ignore`` is False'  # warnings of mmseg
-
-
-class _Formatter(HelpFormatter):
-    """Keeps the indented lines of a description, which are examples, as they are."""
-
-    def _fill_text(self, text, width, indent):
-        parts = text.strip().split('\n\n')
-        return '\n\n'.join(part if part.startswith('  ') else super(_Formatter, self)._fill_text(part, width, indent)
-                           for part in parts)
 
 
 class Parser(ArgumentParser):
     """A parser with a short usage line, whose errors suggest the option that was meant."""
 
     def __init__(self, **options):
-        super().__init__(allow_abbrev=False, formatter_class=_Formatter, **options)
+        super().__init__(allow_abbrev=False, formatter_class=RawDescriptionHelpFormatter, **options)
 
     def format_help(self):
         """Return the help, with the folder of the pages that it names; see argparse."""
@@ -44,10 +36,13 @@ class Parser(ArgumentParser):
 
     def parse_args(self, args=None, namespace=None):
         """Read arguments, with options anywhere between the others; see argparse."""
-        self._words = sys.argv[1:] if args is None else list(args)
+        self._words = words = sys.argv[1:] if args is None else list(args)
+        if any('--amp' in action.option_strings and action.choices for action in self._actions):  # CONFIG may follow
+            words = ['--amp=auto' if word == '--amp' and not re.fullmatch(_TYPE, after) else word
+                     for word, after in zip(words, [*words[1:], ''], strict=False)]
         if self.usage is None:
             self.usage = f'%(prog)s {usage_of(self)}'
-        namespace, unknown = self.parse_known_intermixed_args(args, namespace)
+        namespace, unknown = self.parse_known_intermixed_args(words, namespace)
         if unknown:
             self.error(f'unrecognized arguments: {" ".join(unknown)}')
         return namespace
@@ -205,6 +200,8 @@ def add_settings_options(parser: ArgumentParser):
     length.add_argument('--minutes', type=finite, metavar='N', help='the longest training that takes N minutes on this '
                         'machine, from the start of the command to its end; measured before it begins')
     add_shared(group, 'batch-size', 'workers')
+    group.add_argument('--canvas', type=positive, nargs=2, metavar=('WIDTH', 'HEIGHT'), help='detection: pad each '
+                       'batch of the training to this size or HEIGHT x WIDTH, so that few CUDA graphs do for all')
     group.add_argument('--lr', type=finite, metavar='RATE', help='learning rate; it is not scaled with the batch size')
     group.add_argument('--augment', choices=('light', 'strong'), help='replace the augmentation of the config: light '
                        'for small changes of scale and colour, strong for large ones; docs/training.md lists the '
@@ -235,8 +232,9 @@ def _device(text):
 
 #: Options that several tools have, by their names without dashes: what `add_shared` gives to argparse.
 SHARED = {
-    'amp': dict(action='store_true', help='train in mixed precision: on a GPU in float16 with loss scaling, on a CPU '
-                'in bfloat16 if it has AVX512-BF16 or AMX'),
+    'amp': dict(nargs='?', const='auto', choices=('auto', 'bfloat16', 'float16'), help='train in mixed precision: in '
+                'bfloat16 if the device multiplies in it (CPUs: AVX512-BF16 or AMX); on other GPUs, or as float16, '
+                'with loss scaling. A resumed run keeps its type'),
     'batch-size': dict(type=int, metavar='N', help='images in a batch of each process; in a training, the learning '
                        'rate is scaled with it'),
     'workers': dict(type=int, metavar='N', help='number of processes that load the data, for each data loader of each '
@@ -249,6 +247,7 @@ SHARED = {
     'dtype': dict(choices=('float32', 'bfloat16'), default='float32', help='type of the computation; bfloat16 is up '
                   'to twice as fast and slightly less accurate, if the processor or GPU supports it (default: '
                   'float32)'),
+    'no-graphs': dict(action='store_true', help='on a GPU: do not replay the backbone as CUDA graphs'),
     'runtime': dict(choices=('onnxruntime', 'openvino'), help='runtime for an exported file, .onnx (default: '
                     'onnxruntime)'),
     'device': dict(type=_device, metavar='DEVICE', help='cpu, cuda (a GPU) or cuda:N, the GPU with the number N from 0 '

@@ -6,7 +6,7 @@
 from .common import Parser, add_config_options, add_shared, finite, run_tool
 
 #: Options for what is fixed in an exported file.
-_OF_CHECKPOINTS = 'cfg_options', 'image_size', 'device', 'dtype'
+_OF_CHECKPOINTS = 'cfg_options', 'image_size', 'device', 'dtype', 'no_graphs'
 
 
 def main(argv=None):
@@ -29,7 +29,7 @@ def main(argv=None):
                         'objects in large images, and for images that do not fit in memory (default: the whole image)')
     parser.add_argument('--overlap', type=finite, metavar='SHARE', help='smallest share of a tile that the next tile '
                         'also covers (default: 0.2)')
-    add_shared(parser, 'image-size', 'device', 'dtype', 'runtime', 'overwrite')
+    add_shared(parser, 'image-size', 'device', 'dtype', 'no-graphs', 'runtime', 'overwrite')
     args = parser.parse_args(argv)
     exported = [path for path in (args.config, args.checkpoint) if str(path).lower().endswith('.onnx')]
     if exported and args.checkpoint:
@@ -65,12 +65,12 @@ def _run(args):
     else:
         config, checkpoint = find_model(args.config, args.checkpoint, args.images)
         cfg = load_config(config, cfg_options=args.cfg_options, settings=settings, tested=True, pretrained=False)
-    given = (*(args.cfg_options or ()), *settings.options)
+    options = dict(given=(*(args.cfg_options or ()), *settings.options), graphs=not args.no_graphs, dtype=args.dtype)
     if video:
         import_av()  # before the model is built
-        predictor = build_predictor(cfg, checkpoint, args.score_thr, dtype=args.dtype, given=given)
+        predictor = build_predictor(cfg, checkpoint, args.score_thr, **options)
         print(predict_video(predictor, args.images, args.out, args.overwrite))
         return
     root, paths = find_sources(args.images, cfg)
-    predictor = build_predictor(cfg, checkpoint, args.score_thr, dtype=args.dtype, given=given, tiling=tiling)
+    predictor = build_predictor(cfg, checkpoint, args.score_thr, tiling=tiling, **options)
     print(predict_files(predictor, root, paths, args.out, args.overwrite))

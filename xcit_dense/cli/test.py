@@ -7,56 +7,47 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 
 from ..errors import ConfigError, MetricError
-from .common import (
-    Parser,
-    add_config_options,
-    add_run_options,
-    add_shared,
-    data_options,
-    finite,
-    positive,
-    run_tool,
-    set_run_options,
-)
+from . import common
 
 
 def main(argv=None):
     """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
-    parser = Parser(description=__doc__)
-    add_config_options(parser, checkpoint=True)
-    add_run_options(parser)
+    parser = common.Parser(description=__doc__)
+    common.add_config_options(parser, checkpoint=True)
+    common.add_run_options(parser)
     parser.add_argument('--report', nargs='?', const='', metavar='DIR', help='write a report: report.html with curves, '
                         'figures per class, the confusion matrix and the worst images, and these as CSV and PNG '
                         '(default for DIR: report in the work dir, with --knn and --linear report_knn and '
                         'report_linear)')
     parser.add_argument('--show-dir', metavar='DIR', help='draw predictions next to the ground truth into DIR; '
                         'classifiers: the same as --report DIR')
-    add_shared(parser, 'overwrite')
+    common.add_shared(parser, 'overwrite')
     parser.add_argument('--at-least', type=minimum, nargs='+', default=[], metavar='METRIC=VALUE',
                         help='exit with code 1 if a metric is lower, for example coco/bbox_mAP=0.47 or mIoU=44')
     parser.add_argument('--tta', action='store_true', help='test-time augmentation: predict each image flipped and at '
                         'several scales, and merge the predictions')
-    add_shared(parser, 'image-size', 'batch-size', 'workers', 'device', 'dtype', 'runtime')
+    common.add_shared(parser, 'image-size', 'batch-size', 'workers', 'device', 'dtype', 'no-graphs', 'runtime')
     parser.add_argument('--size', type=int, metavar='PIXELS', help='classifiers: side of the crop (default: that of '
                         'the config)')
-    parser.add_argument('--crop-ratio', type=finite, metavar='SHARE', help='classifiers: side of the crop divided by '
-                        'the shorter side of the image, which is resized to PIXELS / SHARE (default: that of the '
-                        'config)')
-    parser.add_argument('--sizes', type=positive, nargs='+', default=[], metavar='PIXELS', help='test at each of these '
-                        'image sizes, as --image-size or --size alone would, and write accuracy, time and memory to '
-                        'sizes.json and sizes.png in the work dir. --report shows them, and is of the last one')
+    parser.add_argument('--crop-ratio', type=common.finite, metavar='SHARE', help='classifiers: side of the crop '
+                        'divided by the shorter side of the image, which is resized to PIXELS / SHARE (default: that '
+                        'of the config)')
+    parser.add_argument('--sizes', type=common.positive, nargs='+', default=[], metavar='PIXELS', help='test at each '
+                        'of these image sizes, as --image-size or --size alone would, and write accuracy, time and '
+                        'memory to sizes.json and sizes.png in the work dir. --report shows them, and is of the last '
+                        'one')
     features = parser.add_argument_group('features of a backbone', 'CONFIG is that of a classifier of the same arch, '
                                          'with labelled images; CHECKPOINT any file with a class token, also without '
                                          'a head.')
     kind = features.add_mutually_exclusive_group()
-    kind.add_argument('--knn', nargs='?', type=positive, const=20, metavar='K', help='classify each test image by its '
-                      'K nearest training images, by the features of a backbone; published figures of DINO are with '
-                      '--crop-ratio 0.875 (default for K: 20)')
+    kind.add_argument('--knn', nargs='?', type=common.positive, const=20, metavar='K', help='classify each test image '
+                      'by its K nearest training images, by the features of a backbone; published figures of DINO are '
+                      'with --crop-ratio 0.875 (default for K: 20)')
     kind.add_argument('--linear', nargs='?', type=passes, const=100, metavar='EPOCHS', help='train a linear layer on '
                       'the features of the training images, and test it, as in the DINO paper; short instead of '
                       'EPOCHS, for small data: compute the features only once, without augmentation, and choose the '
                       'best learning rate (default for EPOCHS: 100)')
-    run_tool(_run, parser.parse_args(argv))
+    common.run_tool(_run, parser.parse_args(argv))
 
 
 def _run(args):
@@ -65,7 +56,7 @@ def _run(args):
     from ..config.fit.fitting import use_fit
     from ..config.loading import load_config
     from ..config.settings import Settings
-    from ..data.check import check_before_test, check_learned_alike, classified_data, warn_of_other_classes
+    from ..data.check.check import check_before_test, check_learned_alike, classified_data, warn_of_other_classes
     from ..data.classes import take_classes
     from ..data.datasets import check_data
     from ..predict.drawing import DrawingHook
@@ -84,7 +75,7 @@ def _run(args):
     _check_options(args, exported, judged)
     settings = Settings(args.image_size, batch_size=args.batch_size, workers=args.workers)
     folder = folder_of_training(args.checkpoint)
-    cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.work_dir,
+    cfg = load_config(args.config, cfg_options=args.cfg_options, **common.data_options(args), work_dir=args.work_dir,
                       data_dir=folder, tested=True, pretrained=False, settings=settings)
     testing.check_labelled(cfg, args.config, judged)
     file = open_exported(args.checkpoint, args.runtime) if exported else None
@@ -95,7 +86,7 @@ def _run(args):
                           'validation data, set test_dataloader = val_dataloader and so on in your own config')
     if not args.sizes and (args.size, args.crop_ratio) != (None, None):
         testing.set_test_size(cfg, args.size, args.crop_ratio)
-    set_run_options(cfg, args)
+    common.set_run_options(cfg, args)
     loaders = testing.READ if judged else ('test_dataloader', )
     check_data(cfg, loaders)
     check_before_test(cfg, loaders)
@@ -182,6 +173,7 @@ def _set_options(cfg, args, exported, judged):
     else:
         cfg.load_from = args.checkpoint
         options.add_hook(cfg, 'FuseHook')
+        options.set_graphs(cfg, not args.no_graphs)
     if args.dtype != 'float32':
         options.add_hook(cfg, 'DtypeHook', dtype=args.dtype)
     if args.knn:
@@ -196,7 +188,7 @@ def passes(text: str):
     """Read a number of epochs, or ``short``, as the type of an option."""
     if text != 'short' and not text.isdecimal():
         raise ArgumentTypeError(f'must be a number of epochs, or short, got {text!r}')
-    return text if text == 'short' else positive(text)
+    return text if text == 'short' else common.positive(text)
 
 
 def minimum(text: str) -> tuple:

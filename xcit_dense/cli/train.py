@@ -10,27 +10,16 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 from ..errors import ConfigError, OutputError
-from .common import (
-    Parser,
-    add_config_options,
-    add_run_options,
-    add_settings_options,
-    add_shared,
-    data_options,
-    positive,
-    run_tool,
-    set_run_options,
-    settings_of,
-)
+from . import common
 
 
 def main(argv=None):
     """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
-    parser = Parser(description=__doc__)
+    parser = common.Parser(description=__doc__)
     parser.set_defaults(started=time.monotonic())  # for --minutes
-    add_config_options(parser)
-    add_settings_options(parser)
-    add_run_options(parser)
+    common.add_config_options(parser)
+    common.add_settings_options(parser)
+    common.add_run_options(parser)
     parser.add_argument('--resume', nargs='?', const='auto', metavar='FILE',
                         help='continue from checkpoint FILE; without FILE, from the newest in the work dir')
     parser.add_argument('--init-from', metavar='CHECKPOINT', help='start from a trained model, also one with other '
@@ -51,12 +40,12 @@ def main(argv=None):
     parser.add_argument('--seed', type=int, metavar='N', help='start of all random numbers, the same as --cfg-options '
                         'randomness.seed=N; a run that continues with --resume keeps its own (default: another one in '
                         'each run)')
-    add_shared(parser, 'device', 'amp')
+    common.add_shared(parser, 'device', 'amp', 'no-graphs')
     parser.add_argument('--compile', action='store_true', help='train the backbone with torch.compile')
     parser.add_argument('--auto-scale-lr', action='store_true',
                         help='scale the learning rate linearly with the total batch size of all processes')
-    parser.add_argument('--patience', type=positive, metavar='N', help='stop early, after N validations without a '
-                        'better one')
+    parser.add_argument('--patience', type=common.positive, metavar='N', help='stop early, after N validations '
+                        'without a better one')
     parser.add_argument('--val-loss', action='store_true', help='also measure every loss on the validation data, in '
                         'the log and the curves; a validation takes about twice as long')
     parser.add_argument('--save-teacher', action='store_true', help='distillation: write the teacher into the '
@@ -64,7 +53,7 @@ def main(argv=None):
     parser.add_argument('--log', nargs='+', choices=('tensorboard', 'wandb', 'mlflow'), default=[], metavar='NAME',
                         help='also log to tensorboard, wandb or mlflow (several allowed): losses, metrics, learning '
                         'rate, config, and pictures of some validation images with predictions')
-    run_tool(_run, parser.parse_args(argv))
+    common.run_tool(_run, parser.parse_args(argv))
 
 
 def _run(args):
@@ -82,7 +71,7 @@ def _run(args):
     from ..config.fit.fitting import fit, fits_itself, use_fit
     from ..config.loading import load_config
     from ..config.runner import is_ours
-    from ..data.check import check_before_training
+    from ..data.check.check import check_before_training
     from ..data.classes import take_classes
     from ..data.datasets import check_data
     from ..report.hooks import close_loggers
@@ -92,13 +81,14 @@ def _run(args):
     from ..train.runner import build_runner
     from ..train.work_dirs import check_work_dir
     from ..weights import read_checkpoint
+    from ..weights.contents import config_of_checkpoint
     _check_start(args)
     data_dir = None if args.resume in (None, 'auto') else folder_of_training(args.resume)
-    cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), settings=settings_of(args),
-                      work_dir=args.work_dir, data_dir=data_dir, replaces=bool(args.resume or args.overwrite),
-                      pretrained=not args.no_pretrained, init_from=args.init_from, check=True,
-                      findings=args.config_findings)
-    set_run_options(cfg, args)
+    cfg = load_config(args.config, cfg_options=args.cfg_options, **common.data_options(args),
+                      settings=common.settings_of(args), work_dir=args.work_dir, data_dir=data_dir,
+                      replaces=bool(args.resume or args.overwrite), pretrained=not args.no_pretrained,
+                      init_from=args.init_from, check=True, findings=args.config_findings)
+    common.set_run_options(cfg, args)
     _check_alone(args.launcher)
     if args.resume:
         cfg.resume = args.resume  # and load_from stays that of the training, for its config in the work dir
@@ -115,18 +105,19 @@ def _run(args):
     take_classes(cfg, on_findings=args.data_findings)
     if cfg.get('resume'):
         if resumed:
-            use_fit(cfg, resumed, (*(args.cfg_options or ()), *settings_of(args).options), trains=True)
+            use_fit(cfg, resumed, (*(args.cfg_options or ()), *common.settings_of(args).options), trains=True)
         if args.minutes is not None and is_first_process(args.launcher):
             print_log(f'--minutes {args.minutes:g} is not used: a resumed run keeps its length', logger='current')
     else:
         cfg.pop('timed', None)  # of the run whose config this is
         if ours and not args.no_fit and fits_itself(cfg):
-            fit(cfg, settings_of(args), (*(args.cfg_options or ()), *['train_cfg'] * bool(args.minutes)))
+            fit(cfg, common.settings_of(args), (*(args.cfg_options or ()), *['train_cfg'] * bool(args.minutes)))
     if args.amp:
-        options.set_amp(cfg)
+        options.set_amp(cfg, args.amp, config_of_checkpoint(resumed))
     if args.compile:
         options.check_compiler()
         options.add_hook(cfg, 'CompileHook')
+    options.set_graphs(cfg, not (args.no_graphs or args.compile))
     if args.auto_scale_lr:
         options.set_auto_scale_lr(cfg)
     options.set_best(cfg, args.patience)
@@ -157,13 +148,13 @@ def _suggest(args):
         raise ConfigError(f'--suggest does not train, so there is nothing to {what}: omit --suggest or {option}')
     path = None if args.suggest == '-' else Path(args.suggest).expanduser()
     with redirect_stdout(sys.stderr):
-        cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), settings=settings_of(args),
-                          work_dir=args.work_dir, pretrained=not args.no_pretrained, init_from=args.init_from,
-                          findings=args.config_findings)
-        set_run_options(cfg, args)
+        cfg = load_config(args.config, cfg_options=args.cfg_options, **common.data_options(args),
+                          settings=common.settings_of(args), work_dir=args.work_dir,
+                          pretrained=not args.no_pretrained, init_from=args.init_from, findings=args.config_findings)
+        common.set_run_options(cfg, args)
         check_data(cfg, LOADERS[:1], args.data_findings)
         take_classes(cfg, loaders=LOADERS[:1], on_findings=args.data_findings)
-        text = suggest(cfg, args.config, args.data_root or 'the data of the config', settings_of(args),
+        text = suggest(cfg, args.config, args.data_root or 'the data of the config', common.settings_of(args),
                        args.cfg_options or (), path)
         check_no_input(*[path] * bool(path))  # such as a base of the config, or a list of classes
         if path and os.path.lexists(path) and (not args.overwrite or path.is_dir()):

@@ -9,7 +9,7 @@ import torch
 from mmengine.config import Config
 from mmengine.device import get_device
 
-from .._utils.machine import can_use_bfloat16
+from .._utils.machine import can_use_bfloat16, has_bfloat16
 from .._utils.text import type_name
 from ..data.datasets import LOADERS, datasets, dicts_in, is_elsewhere
 from ..data.evaluators import evaluators, key_metric
@@ -19,6 +19,8 @@ from .tasks import task_of
 
 #: Our drawing hook, and those of the frameworks.
 _DRAWING_HOOKS = ('DrawingHook', 'DetVisualizationHook', 'SegVisualizationHook')
+
+_MIXED, _MIXED_KEYS = ('AmpOptimWrapper', 'Bfloat16OptimWrapper'), ('type', 'loss_scale', 'dtype')
 
 
 def set_data_root(cfg: Config, data_root):
@@ -56,19 +58,34 @@ def drop_pretrained(model):
             node['init_cfg'] = None
 
 
-def set_amp(cfg: Config):
+def set_amp(cfg: Config, dtype: str = 'auto', resumed: Config = None):
     """Train in mixed precision, as ``--amp`` asks.
 
-    On a GPU in float16 with loss scaling, unless the config has other settings. On a CPU in bfloat16, which needs no
-    scaling; if the processor does not multiply in it, in float32, and a log line says so.
+    Args:
+        dtype: ``'bfloat16'``; ``'float16'``, with loss scaling; or ``'auto'``: what the resumed run or the config has,
+            otherwise bfloat16, and float16 on a GPU that does not multiply in it. A CPU that does not trains in
+            float32, and a log line says so.
+        resumed: Config of the run to resume, if there is one.
+
+    Raises:
+        ConfigError: float16 needs a GPU, and there is none.
     """
-    if torch.cuda.is_available():
-        cfg.optim_wrapper.type = 'AmpOptimWrapper'
-        cfg.optim_wrapper.setdefault('loss_scale', 'dynamic')
+    wrapper, on_gpu = cfg.optim_wrapper, torch.cuda.is_available()
+    before = (resumed or {}).get('optim_wrapper') or {}
+    if dtype == 'float16' and not on_gpu:
+        raise ConfigError('--amp float16 needs a GPU. On a CPU, --amp trains in bfloat16 if it multiplies in it')
+    own = next((each for each in (before, wrapper)
+                if type_name(each.get('type')) in _MIXED or 'loss_scale' in each), {})
+    kind = own.get('type') if type_name(own.get('type')) in _MIXED else 'AmpOptimWrapper'
+    if dtype == 'auto' and own and (on_gpu or type_name(kind) == 'Bfloat16OptimWrapper'):
+        new = {key: own[key] for key in _MIXED_KEYS if key in own} | dict(type=kind)
+    elif dtype == 'float16' or dtype == 'auto' and on_gpu and not has_bfloat16(get_device()):
+        new = dict(type='AmpOptimWrapper', loss_scale=wrapper.get('loss_scale', 'dynamic'))
     else:
-        cfg.optim_wrapper.type = 'Bfloat16OptimWrapper' if can_use_bfloat16(get_device()) else 'OptimWrapper'
-        for key in ('loss_scale', 'dtype'):  # of AmpOptimWrapper
-            cfg.optim_wrapper.pop(key, None)
+        new = dict(type='Bfloat16OptimWrapper' if can_use_bfloat16(get_device()) else 'OptimWrapper')
+    for key in _MIXED_KEYS:
+        wrapper.pop(key, None)
+    wrapper.update(new)
 
 
 def check_compiler():
@@ -83,6 +100,13 @@ def add_hook(cfg: Config, kind, **options):
     """Add a hook of this package by its name, with its arguments; one of before is replaced."""
     others = [hook for hook in cfg.get('custom_hooks') or [] if type_name(hook.get('type')) != kind]
     cfg.custom_hooks = [*others, dict(type=kind, **options)]
+
+
+def set_graphs(cfg: Config, enabled: bool):
+    """On a GPU, replay the backbone as CUDA graphs, or not with ``--no-graphs``, also if the config has the hook."""
+    if torch.cuda.is_available():
+        add_hook(cfg, 'CUDAGraphHook')
+        cfg.custom_hooks = cfg.custom_hooks[:None if enabled else -1]
 
 
 def set_save_teacher(cfg: Config):

@@ -1,19 +1,23 @@
 """Settings that users change in almost every run: image size, length, batch size, learning rate, augmentation."""
 from dataclasses import dataclass
+from importlib import import_module
 
 from mmengine.config import Config
 from mmengine.logging import print_log
 
 from .._utils.processes import is_first_of_any_launcher
-from .._utils.text import shown
+from .._utils.text import shown, type_name
 from ..data.datasets import LOADERS, dicts_in
 from ..errors import ConfigError
 from .augment import set_augmentation
 from .check import schedulers
 from .check.keys import changes, concerns, copies_of, value_at
-from .image_size import set_image_size
+from .image_size import box_of, set_image_size
 from .length import set_length
 from .own import ACCUMULATED, PARTS, own_keys
+from .tasks import task_of
+
+_CANVAS_MODULE = 'xcit_dense.for_mmdet'
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,7 @@ class Settings:
         lr: The learning rate; it is not scaled any further.
         workers: Processes that read the data, for each loader.
         augment: ``light`` or ``strong``.
+        canvas: Width and height that the batches of a detector are padded to in training, in either orientation.
         auto_scale_lr: Whether the runner scales the learning rate by the images of a step; then nothing else scales it.
     """
     image_size: int | tuple = None
@@ -38,6 +43,7 @@ class Settings:
     lr: float = None
     workers: int = None
     augment: str = None
+    canvas: tuple = None
     auto_scale_lr: bool = False
 
     @property
@@ -70,6 +76,8 @@ def apply_settings(cfg: Config, settings: Settings, given=(), loaders=LOADERS):
         _set_lr(cfg, settings)
     if settings.workers is not None:
         _set_workers(cfg, settings.workers)
+    if settings.canvas is not None:
+        _set_canvas(cfg, settings.canvas)
     changed = [key for key, *_ in _all_changes(before, cfg)]
     if twice := [key for key in given if concerns(key, changed)]:
         raise ConfigError(f'{", ".join(twice)}: set by --cfg-options and by {", ".join(_options_of(settings))}. Omit '
@@ -166,6 +174,27 @@ def _scale_ends(cfg, factor):
             for key in ('eta_min', 'eta_max'):
                 if isinstance(part.get(key), (int, float)):
                     part[key] *= factor
+
+
+def _set_canvas(cfg, canvas):
+    """Pad the batches of a detector in training, by `xcit_dense.for_mmdet.BatchCanvasPad`."""
+    preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
+    if task_of(cfg).framework != 'mmdet' or 'type' not in preprocessor:
+        raise ConfigError('--canvas pads the batches of a detector (model.data_preprocessor); segmentation and '
+                          'classification train on crops of one size')
+    if (box := box_of(cfg)) and max(box) > max(canvas):
+        raise ConfigError(f'--canvas must hold the images of this config, which have up to {box[0]} x {box[1]} pixels')
+    divisor = preprocessor.get('pad_size_divisor', 1)
+    custom = cfg.setdefault('custom_imports', dict(imports=[], allow_failed_imports=False))
+    names = custom['imports'] if isinstance(custom['imports'], (list, tuple)) else [custom['imports']]
+    custom['imports'] = [*dict.fromkeys([*names, _CANVAS_MODULE])]
+    import_module(_CANVAS_MODULE)
+    others = [step for step in preprocessor.get('batch_augments') or ()
+              if type_name(step.get('type')) not in ('BatchCanvasPad', 'BatchFixedSizePad')]
+    options = {key: preprocessor[key] for key in ('pad_mask', 'mask_pad_value', 'pad_seg', 'seg_pad_value')
+               if key in preprocessor}
+    size = tuple(-(-side // divisor) * divisor for side in canvas)  # batches are padded to its multiples before
+    preprocessor['batch_augments'] = [*others, dict(type='BatchCanvasPad', size=size, **options)]
 
 
 def _set_workers(cfg, workers):

@@ -25,8 +25,7 @@ def set_test_size(cfg, size: int = None, crop_ratio: float = None):
 
     Args:
         cfg: The config of a classifier; its ``test_dataloader`` is changed.
-        size: As for `find_resolution`.
-        crop_ratio: As for `find_resolution`.
+        size, crop_ratio: As for `find_resolution`.
 
     Raises:
         ConfigError: A value is out of range, or the pipeline does not have these two steps.

@@ -24,7 +24,7 @@ _OLD = dict(
     resume_from='load_from together with resume = True', runner='train_cfg', seed='randomness.seed',
     total_epochs='train_cfg.max_epochs', workflow='val_cfg')
 #: The options of the tools that change a key or, by its usual name, a variable.
-_OPTIONS = (
+_OPTIONS = ((r'\.batch_augments\b', '--canvas'),
     (r'(data_preprocessor|pipeline\b).*\.(scales?|img_scale|crop_size|size)(\.|$)|^((img_)?scale|crop_size)$',
      '--image-size'), (r'^(image|img)_size$', '--image-size'),
     (r'^(train_cfg\.)?(max_)?epochs$', '--epochs'), (r'^(train_cfg\.)?max_iters$', '--iterations'),
