@@ -185,9 +185,9 @@ def test_plots(tmp_path):
 @pytest.mark.slow
 def test_a_resumed_run_with_another_seed_fails(tiny, monkeypatch, in_this_process):
     def train_another(tools, task, data, name, stop, *options):
-        return test_trains._train(tools, task, data, name, '--cfg-options', 'randomness.seed=1', *options), stop
+        return test_trains.train(tools, task, data, name, '--cfg-options', 'randomness.seed=1', *options), stop
 
     monkeypatch.setattr(test_trains, 'DEMOS', dict(segmentor=test_trains.DEMOS['segmentor']))
-    monkeypatch.setattr(test_trains, '_stop_and_resume', train_another)
+    monkeypatch.setattr(test_trains, 'stop_and_resume', train_another)
     with pytest.raises(pytest.fail.Exception, match='segmentor in .* differs: state_dict.'):
         test_trains.test_resume(tiny)
