@@ -40,8 +40,7 @@ def make_step(model, images, mode, dtype):
 
     def train():
         _backward(model, images, dtype)
-        for parameter in parameters:
-            parameter.grad = None
+        _drop_gradients(parameters)
 
     return infer if mode == 'inference' else train
 
@@ -57,8 +56,8 @@ def _backward(model, images, dtype):
     return maps
 
 
-def _drop_gradients(model):
-    for parameter in model.parameters():
+def _drop_gradients(parameters):
+    for parameter in parameters:
         parameter.grad = None
 
 
@@ -109,12 +108,12 @@ def measure_cell(arch, image, *, batch, dtype, mode, names, runs, compiled=False
             seen[name] = _look_at(model, images, mode, dtype, rows[name])
         except torch.OutOfMemoryError:
             rows[name]['failed'] = 'out of memory'
-            _drop_gradients(model)
+            _drop_gradients(model.parameters())
         except torch.AcceleratorError:
             raise
         except RuntimeError as error:  # one model that does not compile costs only its own row
             rows[name]['failed'] = first_line(error)
-            _drop_gradients(model)
+            _drop_gradients(model.parameters())
     _add_errors(rows, seen, models, images, mode, dtype)
     steps = {name: make_step(models[name], images, mode, dtype) for name in seen}
     seen.clear()
@@ -156,7 +155,7 @@ def _look_at(model, images, mode, dtype, row):
         maps = _backward(model, images, dtype)
         gradient = torch.cat([p.grad.float().cpu().flatten() for p in model.parameters() if p.grad is not None])
         gradient /= _LOSS_SCALES.get(dtype, 1)
-        _drop_gradients(model)
+        _drop_gradients(model.parameters())
     else:
         maps = make_step(model, images, mode, dtype)()
     maps = [x.detach().float().cpu() for x in maps]
@@ -175,7 +174,7 @@ def _add_errors(rows, seen, models, images, mode, dtype):
                 wanted = _look_at(models['authors'], images, mode, 'float32', dict(name='authors'))
         except torch.OutOfMemoryError:
             wanted = None
-            _drop_gradients(models['authors'])
+            _drop_gradients(models['authors'].parameters())
     for name, found in seen.items():
         if wanted and found is not wanted and (name.startswith(('ours', 'authors')) or name in RUNTIMES):
             rows[name].update(_errors(found, wanted))

@@ -74,9 +74,9 @@ def _step(model, images, number, dtype):
 @pytest.mark.minutes(1.5)
 def test_graph_resume(check):
     """Stop a training by a signal and resume it; bits beside a run that was not stopped, and one without graphs."""
-    tools, wrong = Tools(check, 'graph_resume'), []
+    tools = Tools(check, 'graph_resume')
     data, options = demo_data(tools), list(amp_options(check).values())[-1]
-    (found, wrong) = tools.together(dict(
+    found, wrong = tools.together(dict(
         whole=partial(train, tools, 'segmentor', data, 'whole', *options),
         resumed=lambda: stop_and_resume(tools, 'segmentor', data, 'resumed', check.choose(20, 2), *options)[0],
         plain=partial(train, tools, 'segmentor', data, 'plain', '--no-graphs', *options)))

@@ -106,7 +106,8 @@ def set_graphs(cfg: Config, enabled: bool):
     """On a GPU, replay the backbone as CUDA graphs, or not with ``--no-graphs``, also if the config has the hook."""
     if torch.cuda.is_available():
         add_hook(cfg, 'CUDAGraphHook')
-        cfg.custom_hooks = cfg.custom_hooks[:None if enabled else -1]
+        if not enabled:
+            cfg.custom_hooks.pop()
 
 
 def set_save_teacher(cfg: Config):

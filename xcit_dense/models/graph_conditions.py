@@ -14,11 +14,12 @@ _REPLAYED_ON = ['cuda']
 _KNOWN = 'torch.nn.', 'xcit_dense.', 'mmengine.', 'mmcv.'  # whose layers compute the same at each call
 _hooks_of_saved = getattr(torch._C._autograd, '_top_saved_tensors_default_hooks', bool)  # of torch 2.8
 _MATMUL, _CUDNN = torch.backends.cuda.matmul, torch.backends.cudnn
-_SWITCHES = (  # that change values or their order; torch 2.9 and later refuse allow_tf32 beside fp32_precision
-    (_MATMUL, ('allow_bf16_reduced_precision_reduction', 'allow_fp16_reduced_precision_reduction')),
-    (_CUDNN, ('enabled', 'benchmark', 'deterministic')), *(((_MATMUL, ('fp32_precision', )), (
-        _CUDNN.conv, ('fp32_precision', ))) if hasattr(_MATMUL, 'fp32_precision') else (
-        (_MATMUL, ('allow_tf32', )), (_CUDNN, ('allow_tf32', )))))
+# torch 2.9 and later refuse to read allow_tf32 where somebody has set fp32_precision
+_TF32 = 'fp32_precision' if hasattr(_MATMUL, 'fp32_precision') else 'allow_tf32'
+_SWITCHES = (  # that change values or their order
+    (_MATMUL, _TF32), (getattr(_CUDNN, 'conv', _CUDNN), _TF32), (_MATMUL, 'allow_bf16_reduced_precision_reduction'),
+    (_MATMUL, 'allow_fp16_reduced_precision_reduction'), (_CUDNN, 'enabled'), (_CUDNN, 'benchmark'),
+    (_CUDNN, 'deterministic'))
 _HOOKS = '_forward_hooks', '_forward_pre_hooks', '_backward_hooks', '_backward_pre_hooks'
 _PARTS = *_HOOKS, '_modules', '_parameters', '_buffers'
 
@@ -38,7 +39,7 @@ def kind_of(model, x) -> tuple:
     on = torch.is_autocast_enabled(x.device.type)
     return (model.training, x.shape, x.dtype, x.stride(), x.device, on and torch.get_autocast_dtype(x.device.type),
             torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.are_deterministic_algorithms_enabled(),
-            *(getattr(part, name, None) for part, names in _SWITCHES for name in names))
+            *(getattr(part, name, None) for part, name in _SWITCHES))
 
 
 class State:

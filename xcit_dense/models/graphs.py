@@ -195,6 +195,7 @@ class _Replay(torch.autograd.Function):
 
 class Recorder:
     """Captures what functions launch on a GPU; its graphs share memory and a stream."""
+
     def __init__(self, device):
         self.generator = torch.cuda.default_generators[torch.cuda.current_device()]
         self._stream, self._pool, self._held = torch.cuda.Stream(device), torch.cuda.graph_pool_handle(), 0
