@@ -197,3 +197,15 @@ def test_the_hook_comes_once_and_needs_validation():
     for missing in ('val_dataloader', 'val_cfg'):
         with pytest.raises(ConfigError, match='--val-loss needs validation, and this config has none: set val'):
             set_val_loss(Config(dict(cfg._cfg_dict, **{missing: None})))
+
+
+@pytest.mark.parametrize('gpu, enabled, kept', ((True, True, True), (True, False, False), (False, False, True)))
+def test_graphs_are_for_gpus_and_can_be_turned_off(gpu, enabled, kept, monkeypatch):
+    """Also those that a config asks for; without a GPU the config stays as it is."""
+    monkeypatch.setattr(options.torch.cuda, 'is_available', lambda: gpu)
+    hooks = [dict(type='CUDAGraphHook'), dict(type='FuseHook')]
+    cfg, other = Config(dict(custom_hooks=hooks)), Config({})
+    options.set_graphs(cfg, enabled)
+    options.set_graphs(other, enabled)
+    assert (hooks[0] in cfg.custom_hooks) == kept and hooks[1] in cfg.custom_hooks
+    assert (other.get('custom_hooks') or []) == [hooks[0]] * (gpu and enabled)
