@@ -31,7 +31,7 @@ OPTIONS = dict(
     benchmark='--sizes nano_12 tiny_12 --patches 16 8 --images 64x96 128x64 --batch 3 --dtype float32 float16 --modes '
               'training inference --rivals --runtimes openvino onnxruntime --on-paper --compile --runs 2 --growth '
               '--max-tokens 9000 --detector --out o --overwrite',
-    check_data=f'--cfg-options a=1 b=2 --cfg-options c=3 {OF_DATA} --strict --drop e --no-cache --out o --overwrite',
+    check_data=f'--cfg-options a=1 b=2 --cfg-options c=3 {OF_DATA} --strict --no-cache --out o --overwrite',
     classify='--out o --top 3 --size 96 --crop-ratio 0.5 --config c --overwrite',
     export='--cfg-options a=1 b=2 --scores --backbone --image-size 9 8 --overwrite',
     make_demo_data='--train 1 --val 2 --size 3 --seed 4 --grey --classes star disc',

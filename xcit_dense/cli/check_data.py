@@ -3,10 +3,9 @@
     python -m xcit_dense check_data maskrcnn_xcit_s12_p16_custom --data-root DIR
 """
 import json
-from pathlib import Path
 
 from .._utils.text import counted
-from ..errors import DataError, OutputError
+from ..errors import DataError
 from .common import Parser, add_config_options, add_data_options, add_shared, data_options, run_tool
 
 
@@ -16,9 +15,6 @@ def main(argv=None):
     add_config_options(parser)
     add_data_options(parser)
     parser.add_argument('--strict', action='store_true', help='exit with code 1 also for warnings')
-    parser.add_argument('--drop', metavar='DIR', help='write annotation files without the problems into DIR; for '
-                        'class folders, lists of images; for label maps, a list of those to remove. The data set '
-                        'itself is not changed')
     parser.add_argument('--no-cache', action='store_true', help='read every file again, instead of using the '
                         'results of earlier checks')
     parser.add_argument('--out', default='work_dirs/check_data', metavar='DIR', help='folder for findings.json and a '
@@ -47,8 +43,6 @@ def _run(args):
         file = own.folder / 'findings.json'
         file.write_text(json.dumps([
             dict(f._asdict(), severity=f.severity, sentence=f.sentence) for f in findings], indent=1))
-    if args.drop:
-        _write_dropped(cfg, reports, args.drop, args.overwrite)
     errors = sum(finding.severity == ERROR for finding in findings)
     if not errors:
         _show_fit(cfg, args.cfg_options)
@@ -103,26 +97,3 @@ def _check_classes(cfg, name, findings):
                 found.append(Finding(kind, name, value=f'cannot be used: {error}'))
                 break
     return [*found, *classes, *check_beside(cfg)]
-
-
-def _write_dropped(cfg, reports, folder, overwrite):
-    from ..data.check.outputs import drop_findings
-    from ..data.datasets import LOADERS, datasets
-    from ..data.evaluators import evaluators
-    sets = {dataset.name: dataset for dataset in datasets(cfg, LOADERS)}
-    for names, report in reports.items():
-        names = names.split(', ')
-        target = Path(folder, names[0]).absolute()  # files of two data sets may have the same name
-        try:
-            words, file = drop_findings(report, target, overwrite)
-        except (DataError, OutputError) as error:  # nothing to write, or it cannot be written; do the other data sets
-            print(f'nothing dropped: {error}')
-            continue
-        print(words)
-        if file:
-            users = [sets[name].key for name in names]
-            # an evaluator reads the same file by itself
-            loaders = dict.fromkeys(name.partition('.')[0] for name in names)
-            users += [key for key, part in evaluators(cfg, loaders)
-                      if part.get('ann_file') and Path(part['ann_file']).absolute() == sets[names[0]].ann_file]
-            print('  to use it: --cfg-options ' + ' '.join(f'{key}.ann_file={file}' for key in users))

@@ -5,10 +5,9 @@ import pytest
 from mmengine.config import Config
 from PIL import Image
 
-from helpers.faulty_data import built, kinds_in, kinds_of, only, pictures, write_list
+from helpers.faulty_data import kinds_in, kinds_of, only, pictures, write_list
 from xcit_dense.data.check.agreement import check_classes
 from xcit_dense.data.check.check import check_before_training, check_data_set, check_data_sets
-from xcit_dense.data.check.outputs import drop_findings
 from xcit_dense.data.classes import take_classes
 from xcit_dense.errors import DataError
 
@@ -175,34 +174,17 @@ def test_the_number_of_classes_of_the_model(root):
             assert [finding.kind for finding in found] == kinds, (given, train)
 
 
-def test_training_stops_at_what_would_end_it_and_drop_mends_it(root, train, tmp_path):
+def test_training_stops_at_what_would_end_it(root, train):
     (train / 'star/a b.jpg').write_bytes(b'no picture')
     copy(train, 'star/star_0002.jpg', 'disc/twice.jpg')
     copy(train, 'star/star_0001.jpg', '../val/star/copy.jpg')
     cfg = config(root)
-    with pytest.raises(DataError, match=r'1 error (.|\n)*a b.jpg cannot be read(.|\n)*--drop'):
+    with pytest.raises(DataError, match=r'1 error (.|\n)*a b.jpg cannot be read(.|\n)*Mend or delete'):
         check_before_training(cfg)
-    for loader, report in check_data_sets(cfg).items():
-        cfg[loader].dataset.ann_file = str(drop_findings(report, tmp_path / loader)[1])
-    reports = check_data_sets(cfg)
-    assert [(report.findings, report.counts['images']) for report in reports.values()] == [([], 14), ([], 5)]
+    (train / 'star/a b.jpg').unlink()
+    check_before_training(cfg)
     take_classes(cfg)
     assert cfg.train_dataloader.dataset.metainfo.classes == NAMES
-    kept = built(cfg.train_dataloader.dataset)
-    assert all(f'/{NAMES[info["gt_label"]]}/' in info['img_path'] for info in map(kept.get_data_info, range(14)))
-    assert drop_findings(reports['train_dataloader'], tmp_path / 'x')[1] is None  # nothing is to be dropped
-
-
-def test_lists_are_dropped_from_too(root, tmp_path):
-    (root / 'classes.txt').write_text('\n'.join(NAMES))
-    dataset = pictures(root, ann_file=write_list(root, 'star/star_0001.jpg 3\nx\nstar/star_0002.jpg 7\nno.jpg 1\n'))
-    report = check_data_set(dataset, True)
-    with pytest.raises(DataError, match='the data set itself'):
-        drop_findings(report, root)
-    _, path = drop_findings(report, tmp_path / 'clean')
-    assert path.read_text() == 'star/star_0001.jpg 3\n'
-    assert path.with_name('classes.txt').read_text().split() == [*NAMES]
-    assert check_data_set(dict(dataset, ann_file=str(path)), True).findings == []
 
 
 def test_histogram_and_samples_show_the_classes(root):

@@ -1,5 +1,4 @@
-"""The results of findings: how bad each kind is, an error, a cleaned file, and which images are drawn."""
-import json
+"""The results of findings: how bad each kind is, an error, and which images are drawn."""
 import re
 from contextlib import nullcontext
 from pathlib import Path
@@ -17,29 +16,19 @@ from xcit_dense.data.check import check
 from xcit_dense.data.check.check import check_before_training, check_data_set
 from xcit_dense.data.check.findings import KINDS, Finding, Report, each_kind_first
 from xcit_dense.data.check.images import choose_samples
-from xcit_dense.data.check.outputs import draw_contact_sheet, drop_findings
+from xcit_dense.data.check.outputs import draw_contact_sheet
 from xcit_dense.data.demo import CLASSES
 from xcit_dense.draw import class_colours, draw_objects
-from xcit_dense.errors import ConfigError, DataError, OutputError
+from xcit_dense.errors import ConfigError, DataError
 
-#: Stops or spoils the training, whatever is dropped.
-ERRORS_THAT_STAY = {
-    'not-there', 'not-coco', 'category-id-twice', 'category-name-twice', 'no-images', 'class-missing', 'class-order',
-    'class-list', 'class-count', 'class-single', 'class-unread', 'class-hidden', 'class-numbers', 'evaluator-data',
-    'class-explicit', 'objects-unused', 'box-corners', 'nothing-judged'}
-#: Training ignores it by itself, or repeats it.
-WARNINGS_THAT_DROP = {
+#: Training ignores it by itself or repeats it, or can use it as it is.
+WARNINGS = {
     'file-name-twice', 'unknown-category', 'orphan', 'box-ignored', 'area-empty', 'map-ignored', 'image-two-classes',
-    'image-in-training'}
-#: What training can use as it is.
-WARNINGS_THAT_STAY = {
-    'not-checked', 'box-sticks-out', 'polygon-points', 'image-left-out', 'map-ratio', 'class-unused', 'class-spare',
-    'class-test', 'data-set-twice', 'files-left-out', 'image-depth', 'class-empty', 'class-ids', 'class-void',
-    'objects-lost', 'images-unused'}
-WARNINGS = WARNINGS_THAT_DROP | WARNINGS_THAT_STAY
+    'image-in-training', 'not-checked', 'box-sticks-out', 'polygon-points', 'image-left-out', 'map-ratio',
+    'class-unused', 'class-spare', 'class-test', 'data-set-twice', 'files-left-out', 'image-depth', 'class-empty',
+    'class-ids', 'class-void', 'objects-lost', 'images-unused'}
 #: All others stop or spoil the training.
 ERRORS = {*KINDS} - WARNINGS
-DROP = {*KINDS} - ERRORS_THAT_STAY - WARNINGS_THAT_STAY
 
 
 def of_kinds(kinds, source='x', **place):
@@ -68,20 +57,6 @@ def test_a_training_stops_at_every_error_and_at_no_warning(demo_data, monkeypatc
         said.clear()
         check_before_training(cfg, on_findings='warn')
         assert said and kind in said[0], kind
-
-
-def test_what_is_dropped(root, tmp_path):
-    """The record with the finding and no other, of a file; the image with it, of folders."""
-    before = json.loads((root / ANNOTATIONS).read_text())
-    for kind in KINDS:
-        out = tmp_path / kind
-        drop_findings(of_kinds({kind}, root / ANNOTATIONS, part='annotations', row=2), out)
-        drop_findings(of_kinds({kind}, str(root), part='image', row=f'{root}/a.jpg'), out)
-        assert [(out / name).exists() for name in ('instances_train2017.json', 'take_away.txt')] == [kind in DROP] * 2
-        if kind in DROP:
-            after = json.loads((out / 'instances_train2017.json').read_text())
-            assert after['annotations'] == before['annotations'][:2] + before['annotations'][3:]
-            assert after['images'] == before['images']
 
 
 def stopped(root, config=TINY_CONFIG):
@@ -116,11 +91,11 @@ def test_equal_faults_are_one_line(root, monkeypatch, said):
     endless(root, *[5] * 12)
     rewrite(root, fields('annotations', 0, segmentation='x', bbox=[0, 0, 5, 5]))
     text = stopped(root)
-    assert '12 errors' in text and "RLE: 'x'" in text and '[0, 0, inf, 5]' in text and '--drop' in text
-    image_and_map(root)[1].unlink()  # of folders there is no list to write
-    assert '1 error ' in (text := stopped(root, TINY_SEG_CONFIG)) and '--drop' not in text
+    assert '12 errors' in text and "RLE: 'x'" in text and '[0, 0, inf, 5]' in text and 'Mend or delete' in text
+    image_and_map(root)[1].unlink()
+    assert '1 error ' in (text := stopped(root, TINY_SEG_CONFIG)) and 'findings.json' in text
     (root / ANNOTATIONS).write_text('no json')
-    assert '1 error ' in (text := stopped(root)) and '--drop' not in text
+    assert '1 error ' in (text := stopped(root)) and 'findings.json' not in text
     monkeypatch.setenv('RANK', '1')
     check_before_training(Config(dict(cfg, launcher='pytorch')))  # one process looks, and ends the others with itself
 
@@ -199,30 +174,3 @@ def test_twelve_images_with_findings_and_four_without():
     # errors go before warnings
     kinds = ('area-empty', 'area-empty', 'rle-counts', 'box-ignored', 'rle-counts', 'rle-size')
     assert each_kind_first([finding(kind, i) for i, kind in enumerate(kinds)]) == [2, 5, 0, 3, 4, 1]
-
-
-def test_image_ids_that_are_there_twice_are_dropped_with_what_means_either(root, tmp_path):
-    content = rewrite(root, fields('images', 1, id=1))
-    report = check_data_set(coco(root))
-    words, file = drop_findings(report, tmp_path / 'clean')
-    assert 'without 2 images' in words and 'image-id-twice 2' in words
-    assert {part: [row for row in rows if row.get('image_id', row['id']) > 2] if part in ('images', 'annotations')
-            else rows for part, rows in content.items()} == json.loads(file.read_text())
-    for overwrite in (False, True):
-        with pytest.raises(DataError, match='the data set itself'):
-            drop_findings(report, root / 'annotations', overwrite)
-
-
-def test_images_to_take_away_are_listed_and_no_file_of_others_is_overwritten(root, tmp_path):
-    image, path = image_and_map(root)
-    path.unlink()
-    report, file = check_data_set(folders(root)), tmp_path / 'clean/take_away.txt'
-    words, _ = drop_findings(report, file.parent)
-    assert '1 image to remove from' in words and file.read_text() == f'{image}\n' and image.is_file()
-    drop_findings(report, file.parent)  # yesterday's is its own
-    file.write_text('mine')
-    with pytest.raises(OutputError, match='--overwrite'):
-        drop_findings(report, file.parent)
-    assert file.read_text() == 'mine'
-    drop_findings(report, file.parent, overwrite=True)
-    assert file.read_text() == f'{image}\n'

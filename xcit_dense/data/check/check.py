@@ -154,14 +154,15 @@ def _first_of(errors):
 
 
 def _advice(cfg, errors):
-    """Return the command that shows all errors, and what it can do about them."""
+    """Return the command that shows all errors, and what to do about those of single entries."""
     command = ['python', '-m', 'xcit_dense', 'check_data', cfg.filename or 'CONFIG']
     roots = {dataset.get('data_root') for dataset in datasets(cfg, LOADERS)}
     if len(roots) == 1 and all(roots):
         command += ['--data-root', *roots]
     text = f'To see all (add the --cfg-options of this run, if any): {shlex.join(command)}'
-    if any(finding.drops and finding.part != 'image' for finding in errors):
-        text += '\nWith --drop DIR it also writes annotations, or a list of images, without the entries that are wrong.'
+    if any(finding.row is not None for finding in errors):
+        text += ('\nMend or delete the entries and files that are wrong: it lists each of them in '
+                 'work_dirs/check_data/findings.json')
     return text
 
 

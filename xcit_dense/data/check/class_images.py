@@ -196,8 +196,7 @@ class _Check(ImageCheck):
         drawn = {path: self.name(label) for path, label, mark in self.images if mark}
         chosen = choose_samples([(finding.row, finding) for finding in self.findings if finding.row in drawn], drawn)
         samples = [dict(file=path, label=drawn[path], captions=captions) for path, captions in chosen.items()]
-        return Report(self.source, self.findings, counts, classes, 'images', samples, self.images,
-                      self.data.folder)
+        return Report(self.source, self.findings, counts, classes, 'images', samples, self.images)
 
 
 def copies_between(images, source, use_cache: bool) -> list:

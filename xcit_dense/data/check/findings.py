@@ -10,9 +10,8 @@ ERROR, WARNING = 'error', 'warning'
 
 
 class Kind(NamedTuple):
-    """One kind of finding: how bad it is, whether ``--drop`` drops its record, and its text."""
+    """One kind of finding: how bad it is, and its text."""
     severity: str
-    drops: bool
     text: str
 
 
@@ -21,8 +20,8 @@ _ROWS = 200
 
 #: Every kind by its name. What would certainly stop or spoil a run is an error; what the frameworks cut, ignore or do
 #: not look at is a warning.
-KINDS = {kind: Kind(*how, text) for how, texts in {
-    (ERROR, True): {  # stops or spoils a run; it is gone without the record
+KINDS = {kind: Kind(severity, text) for severity, texts in {
+    ERROR: {
         'bad-record': 'cannot be used: {value}',
         'image-id-twice': 'has the same id as another image; its file is {value}',
         'annotation-id-twice': 'has the same id as an earlier annotation',
@@ -54,8 +53,6 @@ KINDS = {kind: Kind(*how, text) for how, texts in {
         'map-labels': 'has labels without a class: {value}',
         'list-line': 'cannot be used: {value}',
         'list-label': 'has a label without a class: {value}',
-    },
-    (ERROR, False): {  # stops or spoils a run, whatever is dropped
         'not-there': 'does not exist',
         'not-coco': 'is not a COCO annotation file: {value}',
         'category-id-twice': 'has the same id as another category; its name is {value}',
@@ -82,7 +79,8 @@ KINDS = {kind: Kind(*how, text) for how, texts in {
         'class-explicit': 'cannot be used: {value}',
         'evaluator-data': 'evaluates against different data than its loader reads: {value}',
     },
-    (WARNING, True): {  # the frameworks leave it out or repeat it
+    WARNING: {
+        # the frameworks leave it out or repeat it
         'file-name-twice': 'has the file {value}, as another image does',
         'unknown-category': 'has the category {value}, which the file does not list; training silently ignores it',
         'orphan': 'belongs to the image {value}, which the file does not list; training silently ignores it',
@@ -92,8 +90,7 @@ KINDS = {kind: Kind(*how, text) for how, texts in {
         'map-ignored': 'has no pixel with a class, so training learns nothing from it',
         'image-two-classes': 'is in several classes: {value}',
         'image-in-training': 'is also in the training data: {value}',
-    },
-    (WARNING, False): {  # training can use it as it is
+        # training can use it as it is
         'objects-lost': 'has many objects that training ignores: {value}',
         'images-unused': 'has images that training leaves out (filter_empty_gt): {value}',
         'not-checked': 'was not checked: {value}',
@@ -144,11 +141,6 @@ class Finding(NamedTuple):
         return KINDS[self.kind].severity
 
     @property
-    def drops(self) -> bool:
-        """Whether ``--drop`` drops its record."""
-        return KINDS[self.kind].drops
-
-    @property
     def sentence(self) -> str:
         """The finding as a sentence, without control characters from the data."""
         record = ''
@@ -169,7 +161,6 @@ class Report:
         unit: The unit of the last of these: ``annotations`` or ``pixels``; ``images`` where both numbers are the same.
         samples: The images that `xcit_dense.data.check.outputs` draws.
         images: Images that have one class each: path, label or None, and a mark that all copies of the file share.
-        folder: The folder that their names are relative to.
         judged: How many objects of a COCO file are used; None for other data.
         left_out: Why images and objects of the file are not used, with their numbers; None for other data.
     """
@@ -180,7 +171,6 @@ class Report:
     unit: str = 'annotations'
     samples: list = ()
     images: list | None = None
-    folder: str | PathLike | None = None
     judged: int | None = None
     left_out: list | None = None
 

@@ -1,7 +1,4 @@
-"""What a check writes: a contact sheet of annotated images, and a copy of the annotations without wrong entries."""
-import json
-import os
-from collections import Counter
+"""The contact sheet of a check: annotated images, those with findings first."""
 from contextlib import suppress
 from pathlib import Path
 from textwrap import wrap
@@ -11,14 +8,12 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 from pycocotools import mask as mask_api
 
-from ..._utils.files import OwnFiles, atomic_write
-from ..._utils.text import counted, printable
+from ..._utils.text import counted
 from ...draw import class_colours, draw_map, draw_objects
 from ...draw.classes import ALARM, FRAME, INK, PAPER, WHITE, chip, draw_legend, fit_text, font_of
 from ...draw.pictures import paste
 from ...errors import DataError
 from ..channels import CHANNEL_SUFFIXES, decode, stretched
-from .coco_file import PARTS, read_coco
 from .images import IGNORED_NAME
 
 _COLUMNS, _ROWS = 4, 4
@@ -150,72 +145,3 @@ def _draw_map(picture, sample, names, colours):
     used, counts = np.unique(labels[~ignored], return_counts=True)
     return (draw_map(picture, labels, names, [colours[name] for name in names], ignored=(-1, ), named=False),
             [[*names, _NO_CLASS][label] for label in used[np.argsort(-counts)]])
-
-
-def drop_findings(report, out, overwrite: bool = False) -> tuple:
-    """Write the annotations of a data set without the records that have findings.
-
-    Args:
-        report: The report of the data set.
-        out: The folder to write into: an annotation file of the same name, or, for images and label maps, a list of
-            the images to remove, one path per line. For images by class, a list that a data set reads instead of
-            folders, with ``classes.txt``.
-        overwrite: Whether to replace a file of that name that this function did not write.
-
-    Returns:
-        A sentence on what was written and dropped, and the annotation file or list, or None. If there is nothing to
-        drop, nothing is written.
-
-    Raises:
-        DataError: The file would be that of the data set itself, or there is no annotation file to start from, or
-            no annotation would be left.
-        OutputError: The file cannot be written, or exists and was not written by this function.
-    """
-    source, dropped = Path(report.source), [finding for finding in report.findings if finding.drops]
-    is_of_maps = report.images is None and source.is_dir()
-    target = Path(out, 'take_away.txt' if is_of_maps else f'{source.name}.txt' if source.is_dir() else source.name)
-    if target.exists() and source.exists() and target.samefile(source):
-        raise DataError(f'{target} is the data set itself, which is never changed: choose another folder')
-    if not dropped:
-        return printable(f'{source}: nothing to drop'), None
-    if is_of_maps:
-        bad = sorted({finding.row for finding in dropped})
-        words, files = f'{counted(len(bad), "images")} to remove from {source}, with label maps', {target.name: bad}
-    elif report.images is not None:
-        words, files = _without_images(report, dropped, target.name)
-    else:
-        words, files = _without_records(source, dropped, target)
-    with OwnFiles(target.parent, 'check_data', overwrite) as own:
-        own.claim(*files)
-        for name, lines in files.items():
-            with atomic_write(target.with_name(name)) as part:
-                part.write_text(''.join(f'{line}\n' for line in lines))
-    reasons = ', '.join(f'{kind} {number:,}' for kind, number in Counter(f.kind for f in dropped).most_common())
-    return printable(f'{target}: {words} ({reasons})'), None if is_of_maps else target
-
-
-def _without_records(source, dropped, target):
-    """Return what is left out of an annotation file, and the lines of the new file by its name."""
-    content, _ = read_coco(source)
-    rows = {part: {finding.row for finding in dropped if finding.part == part} for part in PARTS}
-    kept = {part: [record for row, record in enumerate(content[part]) if row not in rows[part]] for part in PARTS}
-    # the annotations of dropped images go too
-    ids = {record['id'] for record in kept['images']}
-    before = len(kept['annotations'])
-    kept['annotations'] = [record for record in kept['annotations'] if record['image_id'] in ids]
-    if content['annotations'] and not kept['annotations']:
-        raise DataError(f'no annotation would be left for {target}: nothing is written')
-    words = [counted(len(rows[part]), part) for part in PARTS if rows[part]]
-    if before > len(kept['annotations']):
-        words.append(f'{counted(before - len(kept["annotations"]), "annotations")} of dropped images')
-    return f'without {", ".join(words)}', {target.name: [json.dumps({**content, **kept})]}
-
-
-def _without_images(report, dropped, name):
-    """Return how many images are left, and the lines of their list and of the list of classes by file name."""
-    bad = {finding.row for finding in dropped if finding.part == 'files'}
-    kept = [(os.path.relpath(path, report.folder), label) for path, label, _ in report.images if path not in bad]
-    files = {name: [file if label is None else f'{file} {label}' for file, label in kept]}
-    if report.classes:
-        files['classes.txt'] = [name for name, *_ in report.classes]
-    return f'{counted(len(kept), "images")}, without those that are wrong', files
