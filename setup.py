@@ -76,12 +76,11 @@ setup(
         'video': ['av'],
         'export': ['onnx>=1.18', 'onnxscript>=0.5', 'onnxruntime>=1.20'],
         'openvino': ['openvino>=2025.0'],
-        'big': ['pyvips[binary]'],
         'tensorboard': ['tensorboard'],
         'wandb': ['wandb'],
         'mlflow': ['mlflow>=2.14'],
         'test': ['pytest', 'pytest-xdist', 'pytest-random-order', 'coverage', 'safetensors', 'ruff', 'av', 'build',
-                 'twine', 'supervision', 'onnx', 'onnxscript', 'onnxruntime', 'openvino', 'pyvips[binary]',
+                 'twine', 'supervision', 'onnx', 'onnxscript', 'onnxruntime', 'openvino',
                  'tensorboard', 'wandb', 'mlflow-skinny', 'SQLAlchemy', 'alembic'],
     },
     classifiers=[

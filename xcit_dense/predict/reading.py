@@ -1,5 +1,6 @@
 """Images read as a config reads its test data, by its own loader: files, arrays and PIL images, whole or in tiles."""
 import os
+import re
 import tempfile
 import warnings
 from functools import partial
@@ -14,7 +15,6 @@ from mmengine.dataset import Compose
 from mmengine.structures import InstanceData, PixelData
 from PIL import Image, ImageOps
 
-from .._utils.text import first_line
 from ..data.channels import FULL, LoadImageChannels, stretched
 from ..data.datasets import DataSet
 from ..data.pipelines import turns_images
@@ -65,8 +65,17 @@ class ImageReader:
 
         Returns:
             The output of the loader: ``img`` (H, W) or (H, W, C), names and sizes.
+
+        Raises:
+            DataError: It is too large for OpenCV or the memory.
         """
-        loaded = self._load(dict(img_path=str(path), img_id=0, seg_fields=[]))
+        try:
+            loaded = self._load(dict(img_path=str(path), img_id=0, seg_fields=[]))
+        except (cv2.error, MemoryError) as error:
+            if isinstance(error, cv2.error) and not re.search('CV_IO_MAX_IMAGE|Insufficient memory', str(error)):
+                raise
+            raise DataError(f'{path} has more pixels than OpenCV or the memory takes. Cut it into several files, with '
+                            'any tool (docs/predicting.md#large-images), and predict these') from error
         if loaded and loaded['img'].max() < FULL >> 8 and not loaded.get('channels_of_file') and getattr(
                 cv2.imread(str(path), cv2.IMREAD_UNCHANGED), 'dtype', None) == np.uint16 != loaded['img'].dtype:
             warnings.warn('of 16-bit images only the upper 8 bits are read, and some hardly use them: scale them as '
@@ -112,14 +121,9 @@ class ImageReader:
         Returns:
             A `ReadImage`; or a `BigImage` if there is a tiling and the image does not fit into one tile.
         """
-        file = _opened(image, self._load) if tiling else None
-        if file and not tiling.fits(file.height, file.width):
-            return BigFile(image, file, self, tiling)
         loaded = self.open(image)
-        size = loaded['img'].shape[:2]
-        if tiling and not tiling.fits(*size):
-            return BigImage(loaded, size, self, tiling)
-        return self.prepare(loaded)
+        is_big = tiling and not tiling.fits(*loaded['img'].shape[:2])
+        return BigImage(loaded, self, tiling) if is_big else self.prepare(loaded)
 
     def open(self, image) -> dict:
         """Return what `load` returns, for an image of any type that `read` accepts.
@@ -180,23 +184,19 @@ class BigImage:
 
     Args:
         source: What the config's loader returns.
-        size: Height and width.
         reader: The `ImageReader` that prepares tiles.
     """
 
-    def __init__(self, source, size, reader, tiling):
-        self._source, self.size, self._reader = source, tuple(size), reader
+    def __init__(self, source, reader, tiling):
+        self._source, self.size, self._reader = source, source['img'].shape[:2], reader
         self.tiles, self.margin = tiling.tiles(*self.size), max(2, tiling.tile // 100)
 
     def read(self):
         """Yield pairs of a `Tile` and its `ReadImage`, row by row."""
         for tile in self.tiles:
-            yield tile, self._reader.prepare(self._part(tile))
-
-    def _part(self, tile):
-        """Return the loader's output for a tile."""
-        part = self._source['img'][slice(*tile.y), slice(*tile.x)].copy()  # steps of the pipeline may work in place
-        return dict(self._source, img=part, img_shape=part.shape[:2], ori_shape=part.shape[:2])
+            part = self._source['img'][slice(*tile.y), slice(*tile.x)].copy()  # steps of the pipeline may work in place
+            yield tile, self._reader.prepare(dict(self._source, img=part, img_shape=part.shape[:2],
+                                                  ori_shape=part.shape[:2]))
 
     def shown(self, sample, longest: int = None) -> tuple:
         """Return what to draw: the image as RGB (h, w, 3) uint8, and its sample, at the same size.
@@ -225,49 +225,3 @@ class BigImage:
         picture = picture_of(self._source)
         return picture if picture.shape[:2] == (height, width) else cv2.resize(
             picture, (width, height), interpolation=cv2.INTER_AREA)
-
-
-class BigFile(BigImage):
-    """A file that pyvips reads in parts: it decodes a large one into a temporary file.
-
-    Args:
-        opened: The file as pyvips opens it.
-        reader, tiling: As for `BigImage`.
-    """
-
-    def __init__(self, path, opened, reader, tiling):
-        super().__init__(path, (opened.height, opened.width), reader, tiling)
-        self._opened = opened
-
-    def _part(self, tile):
-        left, top, width, height = tile.x.start, tile.y.start, tile.x.end - tile.x.start, tile.y.end - tile.y.start
-        return self._reader.load_array(self._pixels(self._opened.crop(left, top, width, height)))
-
-    def _picture(self, height, width):
-        image = self._opened
-        if (height, width) != self.size:
-            image = image.thumbnail_image(width, height=height, size='force', no_rotate=True)
-        return np.broadcast_to(self._pixels(image).reshape(height, width, -1), (height, width, 3))
-
-    def _pixels(self, image):
-        """Return a pyvips image as an array (H, W, 3) or (H, W)."""
-        import pyvips
-        try:
-            return image.numpy()
-        except pyvips.Error as error:
-            cause = str(error).strip().partition('\n')[2] or error  # the first line is of pyvips's own step
-            raise DataError(f'{self._source} cannot be read: {first_line(cause)}') from error
-
-
-def _opened(image, load):
-    """Return a file as pyvips opens it; None if it is no file, or would differ from what a pipeline loads."""
-    if not isinstance(image, (str, Path)) or not _takes_bgr(load):
-        return None
-    try:
-        import pyvips
-        opened = pyvips.Image.new_from_file(str(image), fail_on='truncated')
-    except Exception:  # it is not installed, or not whole; or the other reader reads the file, or reports what is wrong
-        return None
-    turned = opened.get_typeof('orientation') and opened.get('orientation') > 1
-    plain = (opened.format, opened.bands, opened.interpretation) in (('uchar', 3, 'srgb'), ('uchar', 1, 'b-w'))
-    return opened if plain and not turned else None
