@@ -16,7 +16,7 @@ from pycocotools import mask as mask_api
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import peak_of_tool
 from xcit_dense.draw import draw_objects as draw_once
-from xcit_dense.errors import ConfigError, DataError
+from xcit_dense.errors import ConfigError
 from xcit_dense.predict.classes import Classes
 from xcit_dense.predict.drawing import Drawing
 from xcit_dense.predict.merging import find_in_tiles
