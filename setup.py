@@ -78,10 +78,9 @@ setup(
         'openvino': ['openvino>=2025.0'],
         'tensorboard': ['tensorboard'],
         'wandb': ['wandb'],
-        'mlflow': ['mlflow>=2.14'],
         'test': ['pytest', 'pytest-xdist', 'pytest-random-order', 'coverage', 'safetensors', 'ruff', 'av', 'build',
                  'twine', 'supervision', 'onnx', 'onnxscript', 'onnxruntime', 'openvino',
-                 'tensorboard', 'wandb', 'mlflow-skinny', 'SQLAlchemy', 'alembic'],
+                 'tensorboard', 'wandb'],
     },
     classifiers=[
         'Development Status :: 4 - Beta',

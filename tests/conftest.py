@@ -118,20 +118,6 @@ def demo_data(once):
     return once('data', lambda folder: make_demo_data(folder, num_train=6, num_val=3, size=64))
 
 
-@pytest.fixture(scope='session')
-def mlflow_store(tmp_path_factory):
-    """A store of MLflow, which takes seconds to make."""
-    pytest.importorskip('mlflow')
-    pytest.importorskip('sqlalchemy')
-    from mlflow import MlflowClient
-
-    from xcit_dense.report.loggers import PROJECT
-    folder = tmp_path_factory.mktemp('mlflow')
-    client = MlflowClient(f'sqlite:///{folder}/mlflow.db')
-    client.create_experiment(PROJECT, (folder / 'files').as_uri())
-    return f'sqlite:///{folder}/mlflow.db', client
-
-
 @pytest.fixture
 def offline_wandb(monkeypatch):
     """Weights & Biases without a server; its process ends with the test."""

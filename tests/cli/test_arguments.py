@@ -45,7 +45,7 @@ OPTIONS = dict(
     train=f'--work-dir w {OF_DATA} --launcher mpi --local_rank 2 --resume --overwrite --no-pretrained --data-findings '
           'warn --config-findings warn --amp bfloat16 --compile --auto-scale-lr --cfg-options c=3 d=4 --image-size 9 8 '
           '--epochs 7 --batch-size 6 --lr 0.5 --workers 4 --augment light --suggest --init-from i --val-loss --log '
-          'tensorboard mlflow --seed 3 --device cuda:1 --no-fit --patience 2 --save-teacher --no-graphs --canvas 9 8')
+          'tensorboard wandb --seed 3 --device cuda:1 --no-fit --patience 2 --save-teacher --no-graphs --canvas 9 8')
 #: Of these, what is not read as it is written.
 READ = dict(
     benchmark=dict(images=[(64, 96), (128, 64)], rivals=[], detector='gpu'),

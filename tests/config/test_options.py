@@ -137,11 +137,11 @@ def test_an_evaluator_is_in_the_inner_of_two_data_roots(tmp_path, monkeypatch):
 
 
 def test_a_missing_package_is_one_sentence(tmp_path, monkeypatch):
-    for name in ('wandb', 'mlflow'):
+    for name in ('wandb', 'tensorboard'):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(SetupError) as error:
-        options.check_loggers(['wandb', 'mlflow', 'wandb'])
-    assert str(error.value) == 'packages for --log are not installed: pip install wandb mlflow'
+        options.check_loggers(['wandb', 'tensorboard', 'wandb'])
+    assert str(error.value) == 'packages for --log are not installed: pip install wandb tensorboard'
     (tmp_path / 'mlruns').mkdir()  # no package, but a folder of that name
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(SetupError, match='pip install mlruns'):

@@ -50,8 +50,8 @@ def main(argv=None):
                         'the log and the curves; a validation takes about twice as long')
     parser.add_argument('--save-teacher', action='store_true', help='distillation: write the teacher into the '
                         'checkpoints too, next to the student')
-    parser.add_argument('--log', nargs='+', choices=('tensorboard', 'wandb', 'mlflow'), default=[], metavar='NAME',
-                        help='also log to tensorboard, wandb or mlflow (several allowed): losses, metrics, learning '
+    parser.add_argument('--log', nargs='+', choices=('tensorboard', 'wandb'), default=[], metavar='NAME',
+                        help='also log to tensorboard or wandb, or both: losses, metrics, learning '
                         'rate, config, and pictures of some validation images with predictions')
     common.run_tool(_run, parser.parse_args(argv))
 

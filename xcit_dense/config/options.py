@@ -129,8 +129,6 @@ def check_loggers(names):
     Raises:
         SetupError: A package is missing.
     """
-    if 'mlflow' in names and not os.environ.get('MLFLOW_TRACKING_URI'):
-        names = [*names, 'sqlalchemy', 'alembic']  # for its own database, which a small mlflow lacks
     specs = {name: find_spec(name) for name in names}
     # a folder of this name without code, such as ./wandb, is no package
     missing = [name for name, spec in specs.items() if spec is None or spec.origin is None]

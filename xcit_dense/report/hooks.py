@@ -1,4 +1,4 @@
-"""The hooks of a report on a test, and of what a training logs to TensorBoard, Weights & Biases and MLflow."""
+"""The hooks of a report on a test, and of what a training logs to TensorBoard and Weights & Biases."""
 import logging
 from numbers import Real
 from pathlib import Path
@@ -12,7 +12,7 @@ from mmengine.registry import HOOKS
 
 from .._utils.files import OwnFiles
 from .._utils.processes import is_first_process, return_freed_memory, run_on_first
-from .._utils.text import counted, first_line
+from .._utils.text import counted, first_line, listed
 from ..compat.internals import is_resumed
 from ..config.tasks import task_of, tasks_with
 from ..data.datasets import datasets
@@ -138,7 +138,10 @@ class LoggersHook(Hook):
             return
         info = runner.message_hub.runtime_info if is_resumed(runner) else {}
         folder = str(Path(runner.work_dir).absolute())
-        for name in self.loggers:
+        if unknown := {*self.loggers} - {*KINDS}:  # of a config from before; a misspelt option is an error of the tool
+            print_log(f'LoggersHook: there is no logger {listed(sorted(unknown))}, only {listed(KINDS)}. The training '
+                      'continues without it', logger='current', level=logging.WARNING)
+        for name in (name for name in self.loggers if name in KINDS):
             run, place_of_run = info.get(f'{name}_run') or (None, None)
             # a branch of a run in another folder is another run
             logger = KINDS[name](runner.work_dir, runner.iter, run if place_of_run == folder else None)

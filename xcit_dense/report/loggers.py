@@ -1,12 +1,10 @@
-"""Log a training to TensorBoard, Weights & Biases and MLflow; each package is imported when its logger opens.
+"""Log a training to TensorBoard and Weights & Biases; each package is imported when its logger opens.
 
 mmengine's own backends for them are not used: they start a new record at every resume, have no steps for Weights &
 Biases, count evaluations in epochs, wait for a server without a limit, and any error of theirs ends the training.
 """
 import logging
 import os
-import re
-import time
 from pathlib import Path
 from uuid import uuid4
 
@@ -14,7 +12,7 @@ from mmengine.logging import print_log
 
 from .._utils.text import first_line
 
-#: Name of the project or experiment, if the environment has none.
+#: Name of the project, if the environment has none.
 PROJECT = 'xcit_dense'
 _CONNECT_SECONDS, _UPLOAD_SECONDS = 30, 60
 
@@ -112,61 +110,5 @@ class WandB(Logger):
         self._run.finish(exit_code=0 if finished else 1)
 
 
-class MLflow(Logger):
-    """A run of MLflow on the server of ``MLFLOW_TRACKING_URI``, or else in the file ``WORK_DIR/mlflow.db``."""
-    title = 'MLflow'
-
-    def open(self, cfg):
-        for variable, value in dict(MLFLOW_HTTP_REQUEST_TIMEOUT='10', MLFLOW_HTTP_REQUEST_MAX_RETRIES='2',
-                                    # its thread uses the random numbers of the training
-                                    MLFLOW_DISABLE_TELEMETRY='true').items():
-            os.environ.setdefault(variable, value)
-        import mlflow
-        # it reports every table of a new file, and errors that it raises too
-        logging.getLogger('mlflow').setLevel(logging.CRITICAL)
-        uri = os.environ.get('MLFLOW_TRACKING_URI')
-        place = uri or f'sqlite:///{self.work_dir / "mlflow.db"}'
-        self._client = client = mlflow.MlflowClient(place)
-        if self.run:
-            client.update_run(self.run, status='RUNNING')
-        else:
-            name = os.environ.get('MLFLOW_EXPERIMENT_NAME') or PROJECT
-            found = client.get_experiment_by_name(name)
-            experiment = found.experiment_id if found else client.create_experiment(
-                name, None if uri else (self.work_dir / 'mlflow_files').as_uri())
-            self.run = client.create_run(experiment, run_name=self.work_dir.name).info.run_id
-            client.log_batch(self.run, params=[mlflow.entities.Param(_allowed(name)[:250], str(value)[:500])
-                                               for name, value in _flat(cfg.to_dict())])
-        client.log_text(self.run, cfg.pretty_text, 'config.py')
-        return f'run {self.run} on {uri}' if uri else f'mlflow ui --backend-store-uri {place}'
-
-    def scalars(self, values, step):
-        from mlflow.entities import Metric
-        now = int(time.time() * 1000)
-        self._client.log_batch(self.run, [Metric(_allowed(name), value, now, step) for name, value in values.items()])
-
-    def picture(self, name, picture, step):
-        self._client.log_image(self.run, picture, key=_allowed(name), step=step, synchronous=True)
-
-    def close(self, finished):
-        self._client.set_terminated(self.run, 'FINISHED' if finished else 'KILLED')
-
-
 #: By the names that ``--log`` accepts.
-KINDS = dict(tensorboard=TensorBoard, wandb=WandB, mlflow=MLflow)
-
-
-def _flat(node, path=''):
-    """Yield the values of a config with their dotted keys; lists of plain values stay one value."""
-    if isinstance(node, list) and any(isinstance(part, (dict, list)) for part in node):
-        node = dict(enumerate(node))
-    if not isinstance(node, dict) or not node:
-        yield path, node
-        return
-    for key, value in node.items():
-        yield from _flat(value, f'{path}.{key}' if path else str(key))
-
-
-def _allowed(name):
-    """Return a name with only the characters that MLflow accepts."""
-    return re.sub(r'[^\w\-. /]', '_', name, flags=re.ASCII)
+KINDS = dict(tensorboard=TensorBoard, wandb=WandB)
