@@ -31,7 +31,7 @@ OPTIONS = dict(
     benchmark='--sizes nano_12 tiny_12 --patches 16 8 --images 64x96 128x64 --batch 3 --dtype float32 float16 --modes '
               'training inference --rivals --runtimes openvino onnxruntime --on-paper --compile --runs 2 --growth '
               '--max-tokens 9000 --detector --out o --overwrite',
-    check_data=f'--cfg-options a=1 b=2 --cfg-options c=3 {OF_DATA} --strict --no-cache --out o --overwrite',
+    check_data=f'--cfg-options a=1 b=2 --cfg-options c=3 {OF_DATA} --strict --to coco e --no-cache --out o --overwrite',
     classify='--out o --top 3 --size 96 --crop-ratio 0.5 --config c --overwrite',
     export='--cfg-options a=1 b=2 --scores --backbone --image-size 9 8 --overwrite',
     make_demo_data='--train 1 --val 2 --size 3 --seed 4 --grey --classes star disc',
@@ -116,7 +116,7 @@ REJECTED = dict(
     attention='--show x, --block x, --size 0, --size x',
     benchmark='--detector x, --patches 4, --sizes x, --batch 0, --batch -1, --runs x, --runs 1.5, --max-tokens -1, '
               '--images 64, --images 31x32, --images 32x31, --images 32x32x3',
-    classify='--top 0, --crop-ratio nan', export='one_too_many',
+    check_data='--to', classify='--top 0, --crop-ratio nan', export='one_too_many',
     make_demo_data='--train x, --size 1.5', measure='--iterations 0, --iterations x, --images -1, --images x',
     predict='--score-thr nan, --tile 1.5, --device gpu, --overlap inf, one_too_many',
     test='--knn 0, --linear 0, --linear long, --size 64.5, --sizes 64 0, --sizes 64 x, --crop-ratio nan, --launcher x',

@@ -11,6 +11,8 @@ from .text import counted, listed
 
 #: A file in every folder that a tool writes into. By tool, it lists the files that the tool wrote, with their stamps.
 RECORD = '.made_by_xcit_dense.json'
+#: The name in it of the tool that copies data.
+COPIER = 'check_data --to'
 #: The files that this command reads, by their real paths.
 _INPUTS = set()
 
@@ -182,9 +184,9 @@ class OwnFiles:
 def drawn_in(folder) -> set:
     """Return the paths of the files in a folder that tools wrote there, by the record and the file sizes.
 
-    The data set of ``make_demo_data`` does not count. Copies of a folder do: file times are not compared.
+    Data sets of ``make_demo_data`` and `COPIER` do not count. Copies of a folder do: file times are not compared.
     """
-    record = {name: stamp for tool, files in _read_record(folder).items() if tool != 'make_demo_data'
+    record = {name: stamp for tool, files in _read_record(folder).items() if tool not in ('make_demo_data', COPIER)
               for name, stamp in files.items() if lies_within(name)}
     return {path for name, stamp in record.items() if (path := Path(folder, name)).is_file()
             and isinstance(stamp, list) and stamp[:1] == stamp_of(path)[:1]}

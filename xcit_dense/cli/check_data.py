@@ -3,6 +3,7 @@
     python -m xcit_dense check_data maskrcnn_xcit_s12_p16_custom --data-root DIR
 """
 import json
+from copy import deepcopy
 
 from .._utils.text import counted
 from ..errors import DataError
@@ -15,6 +16,9 @@ def main(argv=None):
     add_config_options(parser)
     add_data_options(parser)
     parser.add_argument('--strict', action='store_true', help='exit with code 1 also for warnings')
+    parser.add_argument('--to', nargs=2, metavar=('FORMAT', 'DIR'), help='also copy the data into DIR in a format that '
+                        'other tools read: coco (detection) or maps (segmentation: images, label maps as PNG and '
+                        'classes.txt)')
     parser.add_argument('--no-cache', action='store_true', help='read every file again, instead of using the '
                         'results of earlier checks')
     parser.add_argument('--out', default='work_dirs/check_data', metavar='DIR', help='folder for findings.json and a '
@@ -25,12 +29,15 @@ def main(argv=None):
 
 def _run(args):
     from .._utils.files import OwnFiles
+    from ..annotations.copying import copy_data
     from ..config.loading import load_config
     from ..data.check.check import check_data_sets
     from ..data.check.findings import ERROR, Report
     from ..data.classes import own_colours
     from ..data.datasets import LOADERS, datasets
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.out)
+    if args.to:
+        print(copy_data(deepcopy(cfg), *args.to, args.overwrite))
     with OwnFiles(args.out, 'check_data', args.overwrite) as own:
         own.claim('findings.json', *(f'{dataset.name}.png' for dataset in datasets(cfg, LOADERS)))
         reports = check_data_sets(cfg, use_cache=not args.no_cache)
