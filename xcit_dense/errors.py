@@ -45,12 +45,7 @@ class OutOfMemory(XCiTDenseError):
 
 
 class Stopped(XCiTDenseError):
-    """A training run got a signal to stop, and saved its state.
-
-    Args:
-        message: What was saved.
-        number: The number of the signal.
-    """
+    """A training run got a signal to stop, and saved its state."""
 
     def __init__(self, message, number):
         super().__init__(message)

@@ -130,10 +130,7 @@ class OwnFiles:
                 and os.path.lexists(self.folder / name) and stamp == self._stamp_of(name)}
 
     def claim(self, *names):
-        """Announce which files will be written; call it before writing anything. Creates the folder.
-
-        Args:
-            *names: The files, relative to the folder.
+        """Announce which files, relative to the folder, will be written, before writing anything. Creates the folder.
 
         Raises:
             OutputError: A file that the tool did not write exists already, or the folder cannot be written into.

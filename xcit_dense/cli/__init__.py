@@ -16,11 +16,7 @@ def tool_names() -> list:
 
 
 def main(argv=None):
-    """Run the tool named by the first argument.
-
-    Args:
-        argv: The arguments; by default those of the process.
-    """
+    """Run the tool named by the first of some arguments, by default those of the process."""
     name, *rest = (sys.argv[1:] if argv is None else argv) or [None]
     program = 'xcit-dense' if Path(sys.argv[0]).stem == 'xcit-dense' else 'python -m xcit_dense'
     if name in ('-h', '--help'):

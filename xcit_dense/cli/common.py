@@ -78,11 +78,9 @@ def usage_of(parser) -> str:
 
 
 def run_tool(run, args):
-    """Run a tool; an error that a user can fix exits with one message and code 1, a signal with its own code.
+    """Run a tool, ``run(args)``, once the package is loaded.
 
-    Args:
-        run: Called with ``args``, once the package is loaded.
-        args: The values of the tool's options.
+    An error that a user can fix exits with one message and code 1, a signal with its own code.
 
     Raises:
         SystemExit: The tool failed or was stopped.

@@ -64,9 +64,6 @@ def set_length(cfg: Config, length: int, unit: str, epoch_length: int = None, ex
 def length_key(cfg: Config, option: str) -> str:
     """Return the key of ``train_cfg`` that has the length of a training.
 
-    Args:
-        option: The name of the option that changes the length.
-
     Raises:
         ConfigError: There is none.
     """

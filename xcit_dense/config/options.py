@@ -175,9 +175,6 @@ def set_show_dir(cfg: Config, folder, overwrite: bool = False):
 
     `xcit_dense.predict.drawing.DrawingHook` draws. It replaces the hooks of the frameworks and accepts their
     arguments: they overwrite existing files, and mmseg's has no option for a folder. A user-defined hook stays.
-
-    Args:
-        overwrite: As for the hook.
     """
     hooks = cfg.get('default_hooks') or {}
     # user-defined hooks join a relative path to their own folder

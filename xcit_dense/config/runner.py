@@ -21,10 +21,6 @@ def use_our_runner(cfg: Config, trains: bool = True):
 
     A user's own classes stay, and a warning says what is lost with each. A config with another ``runner_type``, such as
     ``'Runner'``, stays as it is.
-
-    Args:
-        cfg: The config, which is changed.
-        trains: Whether it will be trained.
     """
     hooks = dict(cfg.get('default_hooks') or {})
     saving = hooks.setdefault('checkpoint', dict(type='CheckpointHook', interval=1))  # mmengine's default
@@ -65,11 +61,7 @@ def is_ours(cfg: Config) -> bool:
 
 
 def refused_options(hook) -> list:
-    """Return the options of a checkpoint hook that `DenseCheckpointHook` does not take, as texts.
-
-    Args:
-        hook: A dict of options.
-    """
+    """Return the options of a checkpoint hook that `DenseCheckpointHook` does not take, as texts."""
     given = [f'{name}={hook[name]!r}' for name in ('out_dir', 'backend_args', 'file_client_args', 'published_keys')
              if hook.get(name)]
     template = hook.get('filename_tmpl') or ''

@@ -21,11 +21,7 @@ _FLIP_KEYS = ('flip', 'flip_direction')
 
 
 def set_test_size(cfg, size: int = None, crop_ratio: float = None):
-    """Make the test pipeline resize the shorter side of an image to ``size / crop_ratio`` and crop the centre.
-
-    Args:
-        cfg: The config of a classifier; its ``test_dataloader`` is changed.
-        size, crop_ratio: As for `find_resolution`.
+    """Make a classifier's test resize the shorter side of an image to ``size / crop_ratio`` and crop the centre.
 
     Raises:
         ConfigError: A value is out of range, or the pipeline does not have these two steps.

@@ -45,10 +45,6 @@ def step_by_size(step, model, data) -> list:
 
     So each image gets the result that it gets alone, to float precision. mmdet pads all to the largest, and attention,
     norms and convolutions see the padding; mmseg refuses such a batch.
-
-    Args:
-        step: Predicts images of one size, such as the model's ``test_step``.
-        model, data: As for `split_by_size`.
     """
     results = {}
     for places, part in split_by_size(model, data):

@@ -92,10 +92,6 @@ def _report(text, on_findings):
 def difference_of(found, wanted) -> str:
     """Describe how one list of classes differs from another: missing and extra names, or where the order differs.
 
-    Args:
-        found: Names or ids.
-        wanted: The names or ids to compare with.
-
     Returns:
         The difference as text; '' if they are the same.
     """
@@ -155,12 +151,7 @@ def set_class_count(head, count: int):
 
 
 def heads_of_classes(node, key=''):
-    """Yield every dict in a model's config whose `class_count` is, or should be, the number of classes of the data.
-
-    Args:
-        node: The config, or a part of it.
-        key: The key of the part.
-    """
+    """Yield every dict in a model's config whose `class_count` is, or should be, the number of classes of the data."""
     if isinstance(node, dict):
         kind = node.get('type')
         name = kind.rpartition('.')[2] if isinstance(kind, str) else getattr(kind, '__name__', '')

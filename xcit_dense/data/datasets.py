@@ -176,12 +176,7 @@ class DataSet(UserDict):
         return argument_of(self.type, self, name, default)
 
     def class_of(self, registry: str, kind):
-        """Return the class of a type in its config, or None if no framework has it.
-
-        Args:
-            registry: The name of the frameworks' registries.
-            kind: The type: a name, with or without its scope, or the class.
-        """
+        """Return the class of a type in its config, or None if no framework has it."""
         return class_in(self._scopes(registry), registry, kind) if isinstance(kind, str) else kind
 
     def _scopes(self, registry):

@@ -40,12 +40,7 @@ def without_ignored(names, first: int, ignored) -> tuple:
 
 
 def label_map(first: int, ignored, count: int):
-    """Return mmseg's ``label_map``: the class of each label whose number changes, 255 for an ignored label.
-
-    Args:
-        first: The label of the first class, see `first_label`.
-        ignored: The ignored labels in the files.
-        count: The number of classes.
+    """Return mmseg's ``label_map``: the class of each label whose number changes, 255 for an ignored one in the files.
 
     Returns:
         A dict whose keys are labels minus ``first``; None if nothing changes.
@@ -184,11 +179,7 @@ class LabelMaps:
             f'; {", ".join(map(str, left_out))} {"is" if len(left_out) == 1 else "are"} ignored')
 
     def paths(self, whole: bool = False) -> list:
-        """Return the label maps of the data set: those of its list of images, or all in the folder if it has no list.
-
-        Args:
-            whole: Whether to disregard the list.
-        """
+        """Return the label maps of the data set: those of its list of images, or all in the folder."""
         folder = self.folder.absolute()
         if whole or not self._list:
             return [path for path in files_below(folder) if path.name.endswith(self.suffix)]

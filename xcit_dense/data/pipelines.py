@@ -64,12 +64,7 @@ def map_loader(dataset) -> tuple:
 
 
 def loads_like_training(dataset, trained) -> list:
-    """Return the steps of a pipeline that loads annotations as the training does, right after the image.
-
-    Args:
-        dataset: The data set of the pipeline, for validation or test.
-        trained: The data set of the training.
-    """
+    """Return the steps of a pipeline that loads annotations as the training does, right after the image."""
     steps, image = list(dataset['pipeline']), image_loader(dataset)[1]
     own = [step for kind, step in dataset.steps if _loads_annotations(kind)]
     if any(step not in steps for step in (image, *own)):

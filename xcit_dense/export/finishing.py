@@ -43,10 +43,6 @@ def add_checksum(path):
 def compare_file(path, predictor, task: str) -> tuple:
     """Return how far an exported file and its checkpoint differ: as a number like those of `MOST`, and as text.
 
-    Args:
-        predictor: The predictor of the checkpoint.
-        task: The task of the file, as for `xcit_dense.export.exporting.metadata_of`.
-
     Raises:
         ExportError: onnxruntime cannot open or run the file.
     """

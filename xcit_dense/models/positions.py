@@ -8,11 +8,7 @@ from . import fast
 
 
 class FourierPositions(nn.Module):
-    """Sines and cosines of row and column, projected to C channels by a 1x1 convolution.
-
-    Args:
-        embed_dims: Channels C.
-    """
+    """Sines and cosines of row and column, projected to C channels by a 1x1 convolution."""
     channels_per_axis = 32
     temperature = 10000
 

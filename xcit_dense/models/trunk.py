@@ -231,9 +231,6 @@ class _Recompute:
 
     So a batch is counted into the running statistics only once, and power iterations start at the same point. Each
     backward through the graph enters it.
-
-    Args:
-        block: The block, about to run.
     """
 
     def __init__(self, block):

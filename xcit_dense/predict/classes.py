@@ -32,10 +32,6 @@ def classes_of_objects(cfg, meta, checkpoint) -> Classes:
     COCO for COCO's names; otherwise they are 1, 2, 3 and so on. If the checkpoint does not record the ids of its
     training, names are in the order of that annotation file: mmdet numbers classes by it, whatever the order in the
     config.
-
-    Args:
-        meta: What `xcit_dense.weights.contents.get_dataset_meta` found in the checkpoint.
-        checkpoint: The file of the checkpoint, for the descriptions.
     """
     files, again = tee(_annotation_files(cfg))  # a large file is read only if those before it are not enough
     names, origin = _names(cfg, meta, checkpoint, ((ids.keys(), path) for path, ids in files))

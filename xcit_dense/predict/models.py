@@ -90,11 +90,7 @@ def _in_float32(device, forward, x):
 
 @HOOKS.register_module()
 class DtypeHook(Hook):
-    """Tests a model in another type, see `set_dtype`: ``custom_hooks=[dict(type='DtypeHook', dtype=...)]``.
-
-    Args:
-        dtype: One of `DTYPES`.
-    """
+    """Tests a model in another type, see `set_dtype`: ``custom_hooks=[dict(type='DtypeHook', dtype=...)]``."""
 
     def __init__(self, dtype: str):
         self.dtype = dtype
@@ -132,12 +128,7 @@ def open_exported(path, runtime: str = None) -> Model:
 
 @MODELS.register_module()
 class ExportedModel(BaseModel):
-    """An exported file as a model of mmdet or mmseg: images from the pipeline in, data samples out, one at a time.
-
-    Args:
-        file: What `open_exported` returned, or the path of the file.
-        runtime: As for `open_exported`.
-    """
+    """An exported file as a model of mmdet or mmseg: images from the pipeline in, data samples out, one at a time."""
 
     def __init__(self, file, runtime: str = None):
         super().__init__()

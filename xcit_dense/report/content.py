@@ -173,9 +173,6 @@ def shortened(name) -> str:
 class Recorder:
     """Watches a test and makes the `Content` of its report. Subclasses do the work.
 
-    Args:
-        runner: The runner, with the test loop and its metrics built.
-
     Attributes:
         dataset: The data set of the test.
         classes: The names of its classes; empty if it has none.

@@ -71,9 +71,6 @@ def figure_of(work_dir):
     Losses on the validation data (``val/NAME``) are dashed, in the colour of the same loss in training. Of a
     training without labels there are also the entropies of the outputs, with their bounds.
 
-    Args:
-        work_dir: The work dir of the training.
-
     Raises:
         DataError: There is no log.
     """
@@ -201,12 +198,7 @@ def _read_lines(file):
 
 
 def new_figure(rows: int = 1, columns: int = 1, size=(5.4, 4.4)):
-    """Return a figure of matplotlib and the list of its plots, row by row.
-
-    Args:
-        rows, columns: How many plots.
-        size: Width and height of each, in inches.
-    """
+    """Return a figure of matplotlib and the list of its plots, row by row. ``size`` is that of each, in inches."""
     from matplotlib.figure import Figure  # slow to import
     figure = Figure(figsize=(columns * size[0], rows * size[1]), layout='constrained')
     figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1)

@@ -33,9 +33,6 @@ def write_page(path, content):
     """Write a `Content` as a page that needs no other file and no network.
 
     Pictures are drawn, encoded and written one at a time.
-
-    Args:
-        content: The `Content`.
     """
     from jinja2 import Environment, FileSystemLoader  # comes with torch
     environment = Environment(loader=FileSystemLoader(_TEMPLATE), autoescape=True, trim_blocks=True,
@@ -143,9 +140,6 @@ def draw_confusion(path, confusion):
     """Draw a `Confusion` as PNG: colours are shares of the row, cells have counts or, of large counts, shares.
 
     With more than `MOST_CLASSES` classes, only those that are confused most are drawn, and the background.
-
-    Args:
-        confusion: The `Confusion`.
     """
     from matplotlib.font_manager import FontProperties  # slow to import
     figure, (axes, ) = new_figure()

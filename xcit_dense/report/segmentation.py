@@ -172,11 +172,7 @@ def _badness(image):
 
 
 def areas_of(confusion) -> list:
-    """Return intersection, union, area of the prediction and of the ground truth of each class.
-
-    Args:
-        confusion: As in `PixelCounts`.
-    """
+    """Return intersection, union, area of the prediction and of the ground truth of each class."""
     truth, prediction, both = (part[:-1] for part in (confusion.sum(1), confusion.sum(0), np.diag(confusion)))
     return [both, truth + prediction - both, prediction, truth]
 

@@ -63,11 +63,6 @@ def measure_at_sizes(runner, cfgs: dict, overwrite: bool = False):
 
     If the runner has a `ReportHook`, the report is of the last size, and shows all.
 
-    Args:
-        runner: A runner that has not tested yet.
-        cfgs: From `configs_by_size`.
-        overwrite: Whether to replace `FILES` that no earlier test wrote.
-
     Raises:
         XCiTDenseError: A size cannot be tested, or there are such files.
     """

@@ -71,10 +71,5 @@ def progress(runner) -> int:
 
 
 def clip_each_norm(parameters, **options):
-    """Limit the norm of each parameter's gradient by itself; return the norm of all before, for the log.
-
-    Args:
-        parameters: Parameters with gradients.
-        options: Of torch's `clip_grad_norm_`.
-    """
+    """Limit the norm of each parameter's gradient by itself; return the norm of all before, for the log."""
     return torch.linalg.vector_norm(torch.stack([clip_grad_norm_(parameter, **options) for parameter in parameters]))

@@ -52,12 +52,7 @@ class DistilledClassifier(ImageClassifier):
         self.teacher = _Outside()
 
     def loss(self, inputs, data_samples):
-        """Return ``loss_cls`` and ``loss_distill``, already weighted, and what else the head returns.
-
-        Args:
-            inputs: Images (B, channels, H, W), normalised.
-            data_samples: Their labels.
-        """
+        """Return ``loss_cls`` and ``loss_distill``, already weighted, and what else the head returns."""
         features = self.extract_feat(inputs)
         losses = self.head.loss(features, data_samples)
         with torch.no_grad():

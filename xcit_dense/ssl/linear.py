@@ -90,11 +90,7 @@ def hold_out(labels: Tensor) -> Tensor:
 
 @MODELS.register_module()
 class LinearProbeHead(ClsHead):
-    """A linear layer that is no part of a checkpoint. `LinearProbeHook` trains it.
-
-    Args:
-        num_classes: Number of classes.
-    """
+    """A linear layer that is no part of a checkpoint. `LinearProbeHook` trains it."""
 
     def __init__(self, num_classes: int):
         super().__init__()

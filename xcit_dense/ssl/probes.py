@@ -110,12 +110,7 @@ def knn_scores(queries: Tensor, features: Tensor, labels: Tensor, num_classes: i
 
 @MODELS.register_module()
 class KNNHead(ClsHead):
-    """A head without weights, whose scores are those of `knn_scores`. `KNNHook` fills in the training images.
-
-    Args:
-        num_classes: Number of classes.
-        temperature: As for `knn_scores`.
-    """
+    """A head without weights, whose scores are those of `knn_scores`. `KNNHook` fills in the training images."""
 
     def __init__(self, num_classes: int, temperature: float = 0.07):
         super().__init__()

@@ -112,10 +112,6 @@ class TeacherOptions:
     def build(self, num_classes: int, student):
         """Return a `Teacher` without its weights, and where these are.
 
-        Args:
-            num_classes: Number of classes of the student.
-            student: Its ``ClsDataPreprocessor``.
-
         Raises:
             ConfigError: There is no such classifier, or nothing says where its weights are.
             SetupError: The library is not installed.
@@ -144,9 +140,6 @@ def check_teacher(cfg, resumed: dict | None = None):
     """Check that a training can have its teacher, before anything that takes long; other configs are left alone.
 
     The teacher's file is fetched now, as a download may fail, and loaded once for the classes of the student.
-
-    Args:
-        resumed: The checkpoint of a run that continues.
 
     Raises:
         CheckpointError: There is no such file, or it is for another model or number of classes, or not that of the

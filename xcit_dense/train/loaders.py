@@ -86,11 +86,7 @@ class ResumableLoader(DataLoader):
 
 @contextmanager
 def explained(name: str):
-    """Context in which errors from a worker of a data loader become a `DataError`.
-
-    Args:
-        name: The loader's name in the config.
-    """
+    """Context in which errors from a worker of a data loader become a `DataError`."""
     try:
         yield
     except RuntimeError as error:

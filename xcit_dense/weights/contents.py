@@ -34,9 +34,6 @@ class Models:
     ``module.`` prefixes are removed. The centre of DINO's own files, which is in its loss, is with the teacher, as in
     files of this package.
 
-    Args:
-        checkpoint: What `xcit_dense.weights.read_checkpoint` returned.
-
     Attributes:
         states: By container, the tensors by name.
         names: By those of `SHORT_NAMES` that there are, the containers. A student whose container is not named so is

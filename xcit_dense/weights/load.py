@@ -129,13 +129,7 @@ def spread_channels(weight: Tensor, channels: int) -> Tensor:
 
 
 def fit_channels(model, state: dict, source) -> dict:
-    """Return tensors by name with the stem spread over the channels of a model; a log line reports it.
-
-    Args:
-        model: The model that will load the tensors.
-        state: The tensors of a file, by the model's names.
-        source: The file, for the log.
-    """
+    """Return tensors by name with the stem spread over the channels of a model; a log line reports it."""
     spread = {}
     for name, value in model.state_dict().items():
         found = state.get(name)

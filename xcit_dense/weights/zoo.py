@@ -31,12 +31,7 @@ _TIMEOUT = 30  # seconds without a byte
 
 @dataclass(frozen=True)
 class Weights:
-    """One published file.
-
-    Args:
-        arch: Name of its size and patch, as for `xcit_dense.get_arch`.
-        url: Published address.
-    """
+    """One published file."""
     arch: str
     url: str
 

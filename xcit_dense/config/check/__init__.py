@@ -184,9 +184,6 @@ def _stretch(path, node, length):
 def warm_up_of(cfg, epoch_length: int = None):
     """Return how long the learning rate of a run warms up.
 
-    Args:
-        epoch_length: The iterations of an epoch.
-
     Returns:
         The scheduler's place in the config, the scheduler, the iteration at which it ends, the iterations of the run,
         and the ``end`` with which it takes a tenth of them at most; None if nothing warms up, or a number is unknown.

@@ -108,12 +108,9 @@ def _rejected(error):
 def _find_misfits(node, model) -> list:
     """Compare what each part of a model returns with what the next one accepts.
 
-    Forward passes on the meta device, which compute only shapes, show what backbone and neck return and whether the
-    heads accept it. Channels are a finding only if a forward pass fails: each part may use its settings as it likes.
-
-    Args:
-        node: The config of the model.
-        model: The built model; it is moved to the meta device.
+    Forward passes on the meta device, to which the model is moved and which computes only shapes, show what backbone
+    and neck return and whether the heads accept it. Channels are a finding only if a forward pass fails: each part may
+    use its settings as it likes.
     """
     backbone = getattr(model, 'backbone', None)
     if isinstance(backbone, XCiTClassifier):  # mixed labels have an entry for each logit

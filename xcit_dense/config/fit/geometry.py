@@ -156,12 +156,7 @@ def resize_of(cfg):
 
 
 def zooms(step, sizes) -> np.ndarray:
-    """Return by how much images are enlarged (n, 2), in width and height.
-
-    Args:
-        step: The step that resizes, as `resize_of` returns it.
-        sizes: Widths and heights (n, 2) in pixels.
-    """
+    """Return by how much a step of `resize_of` enlarges images of some sizes (n, 2) in pixels, in width and height."""
     sizes = np.asarray(sizes, float)
     scale, factor = step.get('scale'), step.get('scale_factor')
     if scale is None:
@@ -212,12 +207,7 @@ def anchors_of(cfg):
 
 
 def best_ious(boxes, shapes) -> np.ndarray:
-    """Return the largest IoU (n) of each box with any shape of the same centre.
-
-    Args:
-        boxes: Widths and heights (n, 2).
-        shapes: Widths and heights (m, 2).
-    """
+    """Return the largest IoU (n) of each box (n, 2) with any shape (m, 2) of the same centre: widths and heights."""
     boxes, shapes = np.asarray(boxes, float), np.asarray(shapes, float)
     best = np.zeros(len(boxes))
     for shape in shapes:

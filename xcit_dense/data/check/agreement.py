@@ -127,9 +127,6 @@ def _classes_of(dataset, from_data):
 def check_beside(cfg, loaders=LOADERS) -> list:
     """Find data sets that a loader reads twice, and metrics whose annotation file is not the one of their loader.
 
-    Args:
-        loaders: The loaders that will be used.
-
     Returns:
         Findings.
     """

@@ -175,9 +175,6 @@ def classified_data(cfg, loaders=LOADERS[2:]) -> list:
 def check_before_test(cfg, loaders=LOADERS[2:]):
     """Check what evaluators read, and classes and lists of `classified_data`, but no images. Warnings are logged.
 
-    Args:
-        loaders: The loaders that will be used.
-
     Raises:
         DataError: The test would stop, or the data has labels that the model cannot predict.
     """

@@ -44,11 +44,7 @@ def check_class_images(source, wanted, trained: bool, use_cache: bool) -> Report
 
 
 def check_labels(dataset, wanted) -> list:
-    """Return only the findings of `check_class_images` on classes and lines, without a look at the images.
-
-    Args:
-        wanted: The class names of the config, or None.
-    """
+    """Return only the findings of `check_class_images` on classes and lines, without a look at the images."""
     check = _Check(ClassImages(dataset), wanted, False, False)
     check.labels()
     return check.findings
@@ -221,12 +217,7 @@ def copies_between(images, source, use_cache: bool) -> list:
 
 
 def add_shared(reports, use_cache: bool = True):
-    """Add findings to the reports of other data for images that are also in the training data.
-
-    Args:
-        reports: By the names of the users of the data set, see `check_data_sets`.
-        use_cache: As for `read_files`.
-    """
+    """Add findings to the reports of other data for images that are also in the training data: `check_data_sets`."""
     trained = [(path, mark, True) for names, report in reports.items() if names.startswith(LOADERS[0])
                for path, _, mark in report.images or ()]
     for names, report in reports.items():

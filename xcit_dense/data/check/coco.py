@@ -29,13 +29,7 @@ _ADVICE = {
 
 
 def check_coco_set(dataset, wanted, use_cache: bool) -> Report:
-    """Check an annotation file, whose result is kept until it changes, and the headers of its images.
-
-    Args:
-        dataset: The config of the data set.
-        wanted: The class names of the config, or None if any will do.
-        use_cache: Whether to reuse results for files with the same size and time.
-    """
+    """Check an annotation file, whose result is kept until it changes, and the headers of its images."""
     path, rules = dataset.ann_file, {} if dataset.get('test_mode') else dataset.get('filter_cfg') or {}
     use = (loads_masks(dataset), bool(dataset.get('test_mode')), wanted, rules.get('min_size', 0))
     found = cached(f'coco {use!r}', path, lambda: check_coco(path, *use), use_cache)

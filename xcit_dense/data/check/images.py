@@ -58,12 +58,7 @@ class ImageCheck:
         return states
 
     def faults_of(self, state, size=None):
-        """Yield kinds and values of the problems of an image.
-
-        Args:
-            state: What `read` found.
-            size: The width and height in the annotation file, if there is one.
-        """
+        """Yield kinds and values of the problems of an image that was read; the annotation file may have its size."""
         if self._own:
             return
         if state.fault:
