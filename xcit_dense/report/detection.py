@@ -178,12 +178,7 @@ class Watch:
 
 
 def figures_of(params, arrays, categories) -> dict:
-    """Return AP, AP50 (if that IoU is evaluated) and AR of each class.
-
-    Args:
-        params: Those of a ``COCOeval``.
-        arrays: What it has accumulated.
-        categories: Ids of the classes.
+    """Return AP, AP50 (if that IoU is evaluated) and AR of each class, from what a ``COCOeval`` has accumulated.
 
     Returns:
         By `Column` (classes, ), in the order of ``categories``; NaN for a class without objects.

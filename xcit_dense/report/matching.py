@@ -76,13 +76,7 @@ class Best(NamedTuple):
 
 
 def best_of(scores, right, objects) -> Best:
-    """Return the `Best` of a class; of equal F1 the one with the highest threshold.
-
-    Args:
-        scores: Score of each prediction.
-        right: Whether it found an object.
-        objects: How many objects there are.
-    """
+    """Return the `Best` of a class, by scores and hits of its predictions; of equal F1 that of the highest threshold."""
     if not objects or not np.any(right):
         return Best(recall=0., f1=0.) if objects else Best()
     order = np.argsort(-scores, kind='stable')
@@ -199,13 +193,7 @@ def badness(figures) -> tuple:
 
 
 def draw_sides(image, picture, truth, names, colours) -> tuple:
-    """Draw ground truth and prediction of an `Image`: two arrays (H, W, 3) uint8, with its mistakes marked.
-
-    Args:
-        picture: Its pixels, RGB (H, W, 3) uint8.
-        truth: COCO of pycocotools with its annotations.
-        colours: Their colours.
-    """
+    """Draw ground truth and prediction of an `Image`: two arrays (H, W, 3) uint8, with its mistakes marked."""
     taken = image.match.of_any
     marks = ['' if is_crowd or place in taken else 'missed' for place, is_crowd in enumerate(image.is_crowd)]
     guesses, scores = np.asarray(image.prediction['labels'], int), np.asarray(image.prediction['scores'], float)

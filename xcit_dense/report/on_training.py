@@ -70,13 +70,7 @@ def _test_on_training(runner, cfg):
 
 
 def verdict(tested: dict, trained: dict, images: str) -> str:
-    """Return a sentence on what would raise a metric: of what it lacks, how much does it lack on training images too?
-
-    Args:
-        tested: The metrics of the test.
-        trained: Those on training images.
-        images: How many training images.
-    """
+    """Return a sentence on what would raise a metric: how much of what it lacks is lacking on training images too?"""
     found = [(name, best) for name in tested for end, best in _COMPARED.items() if name.endswith(end)]
     name, best = found[0] if found else ('', 1.)
     new, seen = (float(metrics.get(name, -1)) / best for metrics in (tested, trained))

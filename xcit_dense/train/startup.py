@@ -201,11 +201,11 @@ def _data(loader, report=None):
     """Describe the data of a loader; with the report on a COCO file, how much of it is used, and why not all."""
     dataset, left_out = loader.dataset, report.left_out if report else None
     classes = (getattr(dataset, 'metainfo', None) or {}).get('classes')
-    root = getattr(dataset, 'data_root', None)
+    root, amounts = getattr(dataset, 'data_root', None), _amounts(dataset, report)
     used = [counted(number, name) if left_out is None else f'{number:,} of {report.counts[key]:,} {name}'
-            for number, name, key in zip(_amounts(dataset, report), ('images', 'objects'), ('images', 'annotations'),
-                                         strict=True) if number is not None]
-    repeated = f' ({len(dataset):,} with repeats)' * (len(dataset) > sum(map(len, _innermost(dataset))))
+            for number, name, key in zip(amounts, ('images', 'objects'), ('images', 'annotations'), strict=True)
+            if number is not None]
+    repeated = f' ({len(dataset):,} with repeats)' * (len(dataset) > amounts[0])
     return ' and '.join(used) + repeated + (f' of {counted(len(classes), "classes")}' if classes else '') + (
         ', after filtering' if left_out is None else '') + (f', in {root}' if root else '') + (
         f'; not used: {"; ".join(left_out)}' if left_out else '')

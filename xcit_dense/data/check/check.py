@@ -104,7 +104,7 @@ def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
 
 def _add_unused(trained):
     """Where no data set of a training has an object that is used, make what each loses an error."""
-    for report in trained if not any(report.judged != 0 for report in trained) else ():
+    for report in trained if all(report.judged == 0 for report in trained) else ():
         lost = [finding for finding in report.findings if finding.kind == 'objects-lost']
         if lost or not report.counts['annotations']:
             words = f'training ignores {lost[0].value}' if lost else 'it has no objects'

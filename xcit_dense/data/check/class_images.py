@@ -20,14 +20,7 @@ _TAIL = 4096
 
 
 def check_class_images(source, wanted, trained: bool, use_cache: bool) -> Report:
-    """Check the images of a data set and their classes.
-
-    Args:
-        source: Its images: `ClassImages`.
-        wanted: The class names of the config, or None.
-        trained: Whether it is trained on.
-        use_cache: Whether to reuse results for files with the same size and time.
-    """
+    """Check the images of a `ClassImages` and their classes; for the options see `check_data_set`."""
     check = _Check(source, wanted, trained, use_cache)
     if not check.labels():
         return check.report([])
@@ -196,12 +189,9 @@ class _Check(ImageCheck):
 
 
 def copies_between(images, source, use_cache: bool) -> list:
-    """Return the files that have copies in several groups: lists of pairs of a path and its group.
+    """Return the files that have copies in several groups, lists of pairs of a path and its group.
 
-    Args:
-        images: The path, mark and group of each image.
-        source: The data set, for the cache.
-        use_cache: As for `read_files`.
+    Images have a path, a mark and a group.
     """
     by_mark, by_content = defaultdict(list), defaultdict(list)
     for path, mark, group in images:

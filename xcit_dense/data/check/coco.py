@@ -55,10 +55,9 @@ def check_coco_set(dataset, wanted, use_cache: bool) -> Report:
                 of_files.append((file, check.findings[-1]))
     captions = choose_samples(of_files, [])
     samples = {os.path.join(folder, sample['file']): sample for sample in found['samples']}
-    is_whole = dataset.get('indices') is None  # otherwise it is not known which objects are used
-    return Report(path, check.findings, found['counts'], found['categories'], judged=found.get('used') if is_whole else
-                  None, left_out=[counted(number, why) for why, number in left_out.items() if number] if is_whole else
-                  None, samples=[
+    known = dict(judged=found.get('used'), left_out=[counted(n, why) for why, n in left_out.items() if n]
+                 ) if dataset.get('indices') is None else {}  # of a part it is not known which objects are used
+    return Report(path, check.findings, found['counts'], found['categories'], **known, samples=[
         dict(file=file, captions=[*captions.get(file, ()), *samples.get(file, {}).get('captions', ())],
              annotations=samples.get(file, {}).get('annotations', ())) for file in {**captions, **samples}])
 

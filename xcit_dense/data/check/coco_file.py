@@ -139,14 +139,7 @@ def repeated(ids):
 
 
 def faults_of_mask(segmentation, width: int, height: int, tested: bool) -> dict:
-    """Return the kinds of the problems of a mask, with a value for each.
-
-    Args:
-        segmentation: The ``segmentation`` of an annotation, None if it has none.
-        width: The width of its image in pixels.
-        height: The height of its image in pixels.
-        tested: Whether it is evaluated.
-    """
+    """Return the kinds of the problems of a mask, with a value for each."""
     if not segmentation and (segmentation is None or isinstance(segmentation, (list, dict))):
         return {'mask-missing': ''}
     if isinstance(segmentation, dict):

@@ -96,14 +96,7 @@ def choose_samples(found, images) -> dict:
 
 
 def check_label_maps(dataset, names, use_cache: bool, ignored=(), trained: bool = True) -> Report:
-    """Check the images and label maps of a data set.
-
-    Args:
-        names: The class of each label, or None if any label will do.
-        use_cache: Whether to reuse results for files with the same size and time.
-        ignored: Labels that heads or metrics ignore, as they come out of the pipeline.
-        trained: Whether it is trained on.
-    """
+    """Check images and label maps; without ``names`` any label will do. For the options see `LabelMaps`."""
     check = _Check(dataset, names, LabelMaps(dataset, ignored, use_cache), trained, use_cache)
     images = check.images()
     headers = check.read(images)
