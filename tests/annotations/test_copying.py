@@ -9,6 +9,7 @@ from PIL import Image
 
 from helpers import exports_segmentation
 from helpers.exports_segmentation import found
+from helpers.faulty_data import rewrite
 from helpers.paths import TINY_CLS_CONFIG, TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import files_in, run_tool
 from xcit_dense.annotations.copying import copy_data
@@ -76,6 +77,9 @@ def test_what_is_not_there_is_left_out_and_named(root, tmp_path, capfd):
     content = json.loads((tmp_path / 'copy/annotations/instances_train2017.json').read_text())
     assert 2 not in {record['id'] for record in content['images']} | {a['image_id'] for a in content['annotations']}
     assert f'left out 1 image: there is no {gone}' in capfd.readouterr().out and len(content['images']) == 5
+    rewrite(root, lambda content: content['images'][0].update(file_name='../val2017/000000000003.jpg'))
+    with pytest.raises(DataError, match='would have one name in the copy, train2017/000000000003.jpg'):
+        copy_data(load_config(TINY_CONFIG, data_root=root), 'coco', tmp_path / 'again')
 
 
 @pytest.mark.parametrize('config, form, out, words', (

@@ -73,7 +73,8 @@ def _add_image(above, name, folder, files, missing):
     if not path.is_file():
         missing.append(str(path))
         return None
-    files[f'{folder}/{name}'] = path.absolute()
+    if (other := files.setdefault(f'{folder}/{name}', path.absolute())) != path.absolute():
+        raise DataError(f'{other} and {path} would have one name in the copy, {folder}/{name}: rename one of them')
     return name
 
 

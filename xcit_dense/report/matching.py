@@ -76,7 +76,7 @@ class Best(NamedTuple):
 
 
 def best_of(scores, right, objects) -> Best:
-    """Return the `Best` of a class, by scores and hits of its predictions; of equal F1 that of the highest threshold."""
+    """Return the `Best` of a class by scores and hits of its predictions; of equal F1 the one of the highest score."""
     if not objects or not np.any(right):
         return Best(recall=0., f1=0.) if objects else Best()
     order = np.argsort(-scores, kind='stable')
