@@ -19,7 +19,7 @@ _DROP = dict(type='FilterAnnotations', min_gt_bbox_wh=(1, 1), keep_empty=False)
 
 
 def set_augmentation(cfg: Config, strength: str):
-    """Replace the steps between the loading and the packing of the training images.
+    """Replace the steps between the loading and the packing of the training images by ``light`` or ``strong`` ones.
 
     - Light: horizontal flips, scales from 0.8 to 1.25, and small changes of colour.
     - Strong: scales from 0.5 to 2 with crops, and larger changes of colour. For detection also objects pasted in from
@@ -27,12 +27,8 @@ def set_augmentation(cfg: Config, strength: str):
       not support masks).
     - Classifiers: light is crops and changes of colour; strong is the recipe for ImageNet, without mixing.
 
-    Args:
-        strength: ``light`` or ``strong``.
-
-    Raises:
-        ConfigError: The framework of the config is unknown, its pipeline packs no images, or
-            its data set mixes images in its own way.
+    `ConfigError` if the framework of the config is unknown, its pipeline packs no images, or its data set mixes images
+    in its own way.
     """
     make = task_of(cfg).part('augmented')
     inner = datasets(cfg, LOADERS[:1]) if (cfg.get(LOADERS[0]) or {}).get('dataset') else []

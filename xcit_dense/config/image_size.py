@@ -37,12 +37,8 @@ def set_image_size(cfg: Config, size, loaders=LOADERS):
     - Classification: the size is that of the crop; the crop ratio of the test stays the same.
     - DINO: the size is that of the global views; the local ones keep their ratio to it, as multiples of 16 pixels.
 
-    Args:
-        size: A side in pixels, or width and height.
-        loaders: The loaders whose pipelines are changed; with the first, the preprocessor is changed too.
-
-    Raises:
-        ConfigError: The size is out of range, or the config does not show where images are resized.
+    The size is a side in pixels, or width and height. The preprocessor changes with the first loader. `ConfigError` if
+    the size is out of range, or the config does not show where images are resized.
     """
     box, task = _read_size(size), task_of(cfg)
     if task.has_square_images:
@@ -160,13 +156,9 @@ def _extent(box):
 
 
 class _View:
-    """Converts sizes in pixels from one box to another, and keeps the boxes that it has seen.
+    """Converts sizes in pixels from the box of a config to a new one, and keeps the boxes that it has seen.
 
-    Args:
-        before: The box of the config.
-        after: The new one.
-        grid: The largest number of which new sides stay multiples.
-        width_first: Whether ``crop_size`` has the width first, as in mmdet.
+    New sides stay multiples of up to ``grid``. ``width_first``: ``crop_size`` has the width first, as in mmdet.
     """
 
     def __init__(self, before, after, grid=32, width_first=False):

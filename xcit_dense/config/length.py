@@ -30,19 +30,17 @@ _LARGEST = 2**26
 def set_length(cfg: Config, length: int, unit: str, epoch_length: int = None, exact: bool = False):
     """Set the length of a training, and stretch everything that depends on it.
 
-    Milestones, ends and switches keep their share of the run. A warm-up keeps its iterations, unless it would take
-    more than a tenth of a shorter run. In a run that counts iterations, the number of validations and checkpoints
-    stays the same; in one that counts epochs, their interval does.
+    Milestones, ends and switches keep their share of the run. A warm-up keeps its iterations, unless it would take more
+    than a tenth of a shorter run. In a run that counts iterations, the number of validations and checkpoints stays the
+    same; in one that counts epochs, their interval does.
 
     Args:
-        length: The new length.
         unit: ``epochs`` or ``iterations``. If the config counts in the other one, the length is converted by the
             number of images, before some are filtered: iterations to whole epochs, rounded up.
         epoch_length: The iterations of an epoch; by default a quick look at the data finds it.
         exact: Whether a run of epochs ends after just these iterations, within its last epoch (`DenseEpochLoop`).
 
-    Raises:
-        ConfigError: The config counts in an unknown unit, or in the other one while the number of images is unknown.
+    `ConfigError` if the config counts in an unknown unit, or in the other one while the number of images is unknown.
     """
     key = length_key(cfg, unit)
     ended = key == 'max_epochs' and cfg.train_cfg.pop('max_iters', None)  # within an epoch
@@ -62,11 +60,7 @@ def set_length(cfg: Config, length: int, unit: str, epoch_length: int = None, ex
 
 
 def length_key(cfg: Config, option: str) -> str:
-    """Return the key of ``train_cfg`` that has the length of a training.
-
-    Raises:
-        ConfigError: There is none.
-    """
+    """Return the key of ``train_cfg`` that has the length of a training; `ConfigError` without one."""
     key = next((key for key in UNITS if (cfg.get('train_cfg') or {}).get(key)), None)
     if key is None:
         raise ConfigError(f'--{option}: the train_cfg of this config has neither max_epochs nor max_iters. Set the '

@@ -113,11 +113,8 @@ def default_work_dir(path) -> str:
 
 
 def read_config(path) -> Config:
-    """Read a config file without options, checks and custom imports; its framework need not be installed.
-
-    Raises:
-        ConfigError: There is no such file, or it cannot be read.
-    """
+    """Read a config file without options, checks and custom imports; its framework need not be installed. `ConfigError`
+    if there is no such file, or it cannot be read."""
     path = find_config(path)
     try:
         return Config.fromfile(path, import_custom_modules=False)
@@ -186,14 +183,8 @@ def list_models() -> list:
 
 
 def find_config(name) -> Path:
-    """Return the file of a config.
-
-    Args:
-        name: A path, or a name of `list_models` with or without ``.py`` and ``xcit_dense::``.
-
-    Raises:
-        ConfigError: There is no such config (the message suggests similar names), or the file holds a model.
-    """
+    """Return the file of a config, by its path or a name of `list_models` with or without ``.py`` and ``xcit_dense::``;
+    `ConfigError` if there is no such config (the message suggests similar names), or the file holds a model."""
     path = Path(name)
     if str(name).startswith(_OURS):
         path = Path(folder_of('configs'), str(name).removeprefix(_OURS))
@@ -223,11 +214,8 @@ def find_config(name) -> Path:
 
 
 def find_stock_config(name) -> Path:
-    """Return the file of a config of an installed framework, such as ``mmdet::atss/atss_r50_fpn_1x_coco.py``.
-
-    Raises:
-        ConfigError: There is no such config; the message suggests a similar name.
-    """
+    """Return the file of a config of an installed framework, such as ``mmdet::atss/atss_r50_fpn_1x_coco.py``;
+    `ConfigError`, which suggests a similar name, if there is none."""
     package, _, rest = name.partition('::')
     folder, known = stock_configs(package)
     if (folder / rest).is_file():
@@ -239,12 +227,8 @@ def find_stock_config(name) -> Path:
 
 
 def base_name(name, out=None) -> str:
-    """Return the text by which a config in the file ``out`` inherits a config, so that both may move together.
-
-    Args:
-        name: Its name or path, or that of a config of a framework such as ``mmdet::fcos/NAME.py``.
-        out: The file; None if its place is not known.
-    """
+    """Return the text by which a config in the file ``out`` inherits one, by its name or path or as one of a framework,
+    such as ``mmdet::fcos/NAME.py``, so that both may move together; without ``out``, a path is absolute."""
     if '::' in str(name) and not str(name).startswith(_OURS):
         # mmengine finds names only in folders that are words, which gn+ws is not
         return name if re.match(r'\w+::\w+/', name) else name.replace('::', '::_base_/../', 1)
@@ -267,15 +251,8 @@ note_configs(note_inputs)
 
 
 def read_config_options(items, config):
-    """Turn items ``KEY=VALUE`` of ``--cfg-options`` into a dict, with values as mmengine reads them.
-
-    Args:
-        items: The items, or None.
-        config: The config that they are for, for errors.
-
-    Raises:
-        ConfigError: An item has another form, contains a dict, or its brackets do not match.
-    """
+    """Turn items ``KEY=VALUE`` of ``--cfg-options`` into a dict, with values as mmengine reads them; the config is for
+    errors. `ConfigError` if an item has another form, contains a dict, or its brackets do not match."""
     options = {}
     for item in items or []:
         key, equals, value = item.partition('=')

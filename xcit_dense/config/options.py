@@ -59,16 +59,11 @@ def drop_pretrained(model):
 
 
 def set_amp(cfg: Config, dtype: str = 'auto', resumed: Config = None):
-    """Train in mixed precision, as ``--amp`` asks.
+    """Train in mixed precision, as ``--amp`` asks; `ConfigError` for float16 without a GPU.
 
-    Args:
-        dtype: ``'bfloat16'``; ``'float16'``, with loss scaling; or ``'auto'``: what the resumed run or the config has,
-            otherwise bfloat16, and float16 on a GPU that does not multiply in it. A CPU that does not trains in
-            float32, and a log line says so.
-        resumed: Config of the run to resume, if there is one.
-
-    Raises:
-        ConfigError: float16 needs a GPU, and there is none.
+    The type is ``'bfloat16'``; ``'float16'``, with loss scaling; or ``'auto'``: what the config of the resumed run or
+    this one has, otherwise bfloat16, and float16 on a GPU that does not multiply in it. A CPU that does not trains in
+    float32, and a log line says so.
     """
     wrapper, on_gpu = cfg.optim_wrapper, torch.cuda.is_available()
     before = (resumed or {}).get('optim_wrapper') or {}
@@ -111,11 +106,8 @@ def set_graphs(cfg: Config, enabled: bool):
 
 
 def set_save_teacher(cfg: Config):
-    """Write the teacher of a distillation into the checkpoints too, as ``--save-teacher`` asks.
-
-    Raises:
-        ConfigError: The config trains without a teacher.
-    """
+    """Write the teacher of a distillation into the checkpoints too, as ``--save-teacher`` asks; `ConfigError` without
+    one."""
     hooks = [hook for hook in cfg.get('custom_hooks') or () if type_name(hook.get('type')) == 'TeacherHook']
     if not hooks:
         raise ConfigError('--save-teacher is for a config with a teacher, such as xcit_s12_p16_imagenet_dist; this one '
@@ -124,11 +116,7 @@ def set_save_teacher(cfg: Config):
 
 
 def check_loggers(names):
-    """Check that the packages of some loggers, which have the same names, are installed.
-
-    Raises:
-        SetupError: A package is missing.
-    """
+    """Raise `SetupError` if the package of a logger, which has the same name, is not installed."""
     specs = {name: find_spec(name) for name in names}
     # a folder of this name without code, such as ./wandb, is no package
     missing = [name for name, spec in specs.items() if spec is None or spec.origin is None]
@@ -139,11 +127,8 @@ def check_loggers(names):
 def set_best(cfg: Config, patience: int = None):
     """Keep the best checkpoint of a training whose classes come from the data, unless the config says which to keep.
 
-    Args:
-        patience: Stop the training after so many validations without a better one.
-
-    Raises:
-        ConfigError: It cannot stop, as it validates nothing or nothing says by which metric.
+    With ``patience``, it stops after so many validations without a better one; `ConfigError` if it validates nothing or
+    nothing says by which metric.
     """
     key, saving = key_metric(cfg), (cfg.get('default_hooks') or {}).get('checkpoint') or {}
     if key and saving and cfg.get('classes_from_data'):
@@ -159,11 +144,8 @@ def set_best(cfg: Config, patience: int = None):
 
 
 def set_auto_scale_lr(cfg: Config):
-    """Scale the learning rate linearly with the batch size, as ``--auto-scale-lr`` asks.
-
-    Raises:
-        ConfigError: The config does not say which batch size its learning rate is for.
-    """
+    """Scale the learning rate linearly with the batch size, as ``--auto-scale-lr`` asks; `ConfigError` if the config
+    does not say which batch size its rate is for."""
     if 'base_batch_size' not in (cfg.get('auto_scale_lr') or {}):
         raise ConfigError('--auto-scale-lr needs auto_scale_lr.base_batch_size in the config: the batch size that '
                           'its learning rate is for')
@@ -186,11 +168,7 @@ def set_show_dir(cfg: Config, folder, overwrite: bool = False):
 
 
 def set_val_loss(cfg: Config):
-    """Measure the losses on the validation data too, as ``--val-loss`` asks.
-
-    Raises:
-        ConfigError: The config has no validation.
-    """
+    """Measure the losses on the validation data too, as ``--val-loss`` asks; `ConfigError` if there is none."""
     loss_dataloader(cfg)
     if not any(type_name(hook.get('type')) == 'ValLossHook' for hook in cfg.get('custom_hooks') or ()):
         add_hook(cfg, 'ValLossHook')
@@ -199,13 +177,10 @@ def set_val_loss(cfg: Config):
 def loss_dataloader(cfg: Config) -> dict:
     """Return the config of a loader of the validation data for losses: the sampler and the batches are missing.
 
-    Its pipelines load the annotations before they resize the image: a loss compares objects and label maps with
-    outputs for the resized image, metrics compare them at the original size. A batch is one image, so that losses
-    depend neither on the batch size nor on the number of processes. Only a classifier keeps its batches, as its loss is
-    a mean over images anyway.
-
-    Raises:
-        ConfigError: The config has no validation.
+    Its pipelines load the annotations before they resize the image: a loss compares objects and label maps with outputs
+    for the resized image, metrics compare them at the original size. A batch is one image, so that losses depend
+    neither on the batch size nor on the number of processes. Only a classifier keeps its batches, as its loss is a mean
+    over images anyway. `ConfigError` if the config has no validation.
     """
     loader = cfg.get(LOADERS[1])
     if not loader or cfg.get('val_cfg') is None:

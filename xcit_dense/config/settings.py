@@ -56,13 +56,9 @@ class Settings:
 def apply_settings(cfg: Config, settings: Settings, given=(), loaders=LOADERS):
     """Apply settings to a config, with everything that depends on them, and log the changes.
 
-    Args:
-        given: Dotted keys that the user also sets with ``--cfg-options``. A learning rate among them is not scaled.
-        loaders: The loaders that get another image size; the batch size is that of the first.
-
-    Raises:
-        ConfigError: A value is out of range, the config has nothing that a setting could change, or a setting would
-            change a key that the user also sets.
+    The user also sets the ``given`` dotted keys with ``--cfg-options``: a learning rate among them is not scaled. The
+    ``loaders`` get another image size; the batch size is that of the first. `ConfigError` if a value is out of range,
+    the config has nothing that a setting could change, or a setting would change a given key.
     """
     before = copies_of(cfg, PARTS)
     if settings.image_size is not None:

@@ -101,13 +101,8 @@ def task_of(cfg) -> Task:
 
 
 def class_of(kind, registry, scope=None):
-    """Return the class or function of a type; None if there is none.
-
-    Args:
-        kind: The type, as a config has it.
-        registry: mmengine's registry for it.
-        scope: The scope to look in; by default the current one.
-    """
+    """Return the class or function of a type, as a config has it, in mmengine's registry for it; None if there is none.
+    The scope is by default the current one."""
     if not isinstance(kind, str):
         return kind if callable(kind) else None
     with registry.switch_scope_and_registry(scope) as inner:

@@ -21,11 +21,8 @@ _FLIP_KEYS = ('flip', 'flip_direction')
 
 
 def set_test_size(cfg, size: int = None, crop_ratio: float = None):
-    """Make a classifier's test resize the shorter side of an image to ``size / crop_ratio`` and crop the centre.
-
-    Raises:
-        ConfigError: A value is out of range, or the pipeline does not have these two steps.
-    """
+    """Make a classifier's test resize the shorter side of an image to ``size / crop_ratio`` and crop the centre;
+    `ConfigError` if a value is out of range, or the pipeline does not have these two steps."""
     for dataset in datasets(cfg, LOADERS[-1:]):
         side, ratio = find_resolution(dataset, size, crop_ratio)
         resize, crop = _resize_and_crop(dataset)
@@ -39,15 +36,10 @@ def set_test_size(cfg, size: int = None, crop_ratio: float = None):
 
 
 def find_resolution(dataset=None, size: int = None, crop_ratio: float = None) -> tuple:
-    """Return the side of the crop in pixels, and the share of the shorter side that it keeps.
+    """Return the side of the crop in pixels, and the share of the shorter side that it keeps, above 0 and at most 1.
 
-    Args:
-        dataset: The config of a data set, whose pipeline gives the values that are omitted.
-        size: The side; by default that of the pipeline, or None if the pipeline does not have the two steps.
-        crop_ratio: The share, above 0 and at most 1; by default that of the pipeline, or 1 if it has none.
-
-    Raises:
-        ConfigError: A value is out of range.
+    What is omitted is that of the pipeline of a data set; if it does not have the two steps, the side is None and the
+    share 1. `ConfigError` if a value is out of range.
     """
     if size is not None and size < 1:
         raise ConfigError(f'--size must be 1 or more pixels, got {size}')
@@ -81,15 +73,8 @@ def is_side(value) -> bool:
 
 
 def check_labelled(cfg: Config, name, option: str = None):
-    """Check that a config to test has labels and, to judge features of whole images, that it is of a classifier.
-
-    Args:
-        name: Its name, for the error.
-        option: ``--knn`` or ``--linear`` if features are judged.
-
-    Raises:
-        ConfigError: It has not, or is not.
-    """
+    """Raise `ConfigError`, with its name, if a config to test has no labels, or if it is not of a classifier where
+    features of whole images are judged: with the option ``--knn`` or ``--linear``."""
     kind = type_name(((cfg.get('model') or {}).get('backbone') or {}).get('type')) or 'unknown'
     if learns_without_labels(cfg):
         raise ConfigError(f'{option or "a test"} needs labelled images, and {name} is a config for images '
@@ -111,11 +96,8 @@ def set_knn(cfg: Config, k: int):
 def set_linear(cfg: Config, epochs: int, short: bool = False):
     """Test with a linear layer that is trained on the features for ``epochs``, as ``--linear`` asks.
 
-    Its images are cropped at random to the size of the test and flipped; nothing else is augmented. The short form
-    sees them as in the test.
-
-    Raises:
-        ConfigError: The pipeline of the test does not show at which size it crops.
+    Its images are cropped at random to the size of the test and flipped; nothing else is augmented. The short form sees
+    them as in the test. `ConfigError` if the pipeline of the test does not show at which size it crops.
     """
     dataset = datasets(cfg, LOADERS[2:])[0]
     pipeline, size = dataset['pipeline'], cfg[LOADERS[2]].get('batch_size')
@@ -158,10 +140,7 @@ def set_tta(cfg: Config):
     """Test with test-time augmentation, as ``--tta`` asks.
 
     ``tta_model`` and ``tta_pipeline`` of the config are used; what it lacks is made from ``model`` and the pipelines of
-    its test data.
-
-    Raises:
-        ConfigError: The framework or the data set is unknown, or a pipeline has no steps.
+    its test data. `ConfigError` if the framework or the data set is unknown, or a pipeline has no steps.
     """
     views = task_of(cfg).views
     if views is None:

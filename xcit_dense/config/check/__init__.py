@@ -36,19 +36,12 @@ _RISING = re.compile('Linear|Constant|Warmup')
 
 
 def check_config(cfg, earlier=(), action='stop'):
-    """Check a config before its runner is built.
+    """Check a config, after its custom imports (`load_config` does them), before its runner is built.
 
     The keys of every part are compared with the signature of its class. The model is built once, without memory for
     parameters, and its forward pass shows whether the channels and strides of its parts fit. Other values that a
-    constructor rejects are its own error, when the run builds that part.
-
-    Args:
-        cfg: The config, after its custom imports (`load_config` does them).
-        earlier: Findings to report first, such as those of `find_new_keys`.
-        action: 'stop' or 'warn', see `tell`.
-
-    Raises:
-        ConfigError: It lists all findings except hints, each with path, value and fix.
+    constructor rejects are its own error, when the run builds that part. `tell` reports the findings, each with path,
+    value and fix, and before them ``earlier`` ones, such as those of `find_new_keys`.
     """
     tell([*earlier, *_find_all(cfg)], action)
 
@@ -109,11 +102,8 @@ def _is_number(value):
 def check_schedule(cfg, epoch_length: int = None):
     """Log a warning about schedulers that do not fit the length of the run: they do not change with it.
 
-    The shape of steps and exponentials does not depend on their end, so it may be beyond the run.
-
-    Args:
-        cfg: A config without findings of `check_config`.
-        epoch_length: The iterations of an epoch, for schedulers that count iterations in a run of epochs.
+    The shape of steps and exponentials does not depend on their end, so it may be beyond the run. The config has no
+    findings of `check_config`; ``epoch_length`` is for schedulers that count iterations in a run of epochs.
     """
     unit = 'epochs' if 'max_epochs' in cfg.train_cfg else 'iterations'
     length, iterations = map(cfg.train_cfg.get, ('max_epochs', 'max_iters'))
@@ -182,12 +172,9 @@ def _stretch(path, node, length):
 
 
 def warm_up_of(cfg, epoch_length: int = None):
-    """Return how long the learning rate of a run warms up.
-
-    Returns:
-        The scheduler's place in the config, the scheduler, the iteration at which it ends, the iterations of the run,
-        and the ``end`` with which it takes a tenth of them at most; None if nothing warms up, or a number is unknown.
-    """
+    """Return how the learning rate of a run warms up: the scheduler's place in the config, the scheduler, the iteration
+    at which it ends, the iterations of the run, and the ``end`` with which it takes a tenth of them at most; None if
+    nothing warms up, or a number is unknown."""
     length = cfg.train_cfg.get('max_iters') or (cfg.train_cfg.get('max_epochs') or 0) * (epoch_length or 0)
     for path, node in schedulers(cfg.get('param_scheduler'), 'param_scheduler'):
         unit = (epoch_length or 0) if node.get('by_epoch', True) else 1

@@ -51,11 +51,8 @@ def copies_of(cfg, names) -> dict:
 
 
 def restore_given(cfg, before: dict, given) -> list:
-    """Restore the dotted keys that a user gave in parts of a config, of which ``before`` has earlier `copies_of`.
-
-    Returns:
-        The other changes, as `changes` returns them.
-    """
+    """Restore the dotted keys that a user gave in parts of a config, of which ``before`` has earlier `copies_of`;
+    return the other `changes`."""
     found = [change for name in before for change in changes(before[name], cfg[name], name, by_type=True)]
     for key, old, _ in found:
         if concerns(key, given):
@@ -73,17 +70,10 @@ def dicts_by_key(node, key: str):
 
 
 def changes(before, after, key: str, by_type: bool = False) -> list:
-    """Compare two values of a config.
+    """Return dotted key, old and new value of everything that differs between two values of a config with one key.
 
-    Args:
-        before: The old value, of numbers, texts, lists and dicts.
-        after: The new value.
-        key: Their dotted key.
-        by_type: Dicts of different types differ as a whole.
-
-    Returns:
-        Dotted key, old and new value of everything that differs; None for a missing value. Lists of different lengths,
-        and lists of numbers, texts or tuples, differ as a whole.
+    A missing value is None. Lists of different lengths, and lists of numbers, texts or tuples, differ as a whole; with
+    ``by_type`` also dicts of different types.
     """
     if isinstance(before, dict) and isinstance(after, dict) and not (
             by_type and before.get('type') != after.get('type')):
@@ -97,13 +87,12 @@ def changes(before, after, key: str, by_type: bool = False) -> list:
 
 
 def differences(before: str, after: str) -> dict:
-    """Compare the texts of two configs, as mmengine's ``Config.pretty_text`` writes them, by `changes`.
+    """Return old and new value, as text, by dotted key, of what differs between the texts of two configs, see
+    `changes`.
 
-    Custom hooks have their type as key, as one more hook moves the others. A text may come from a checkpoint: it is
-    parsed, and never run; variables that are no literals are left out.
-
-    Returns:
-        Old and new value, as text, by dotted key; ``not set`` for a missing one. Empty if a text is no config.
+    The texts are as mmengine's ``Config.pretty_text`` writes them; nothing differs if one is no config. A missing value
+    is ``not set``. Custom hooks have their type as key, as one more hook moves the others. A text may come from a
+    checkpoint: it is parsed, and never run; variables that are no literals are left out.
     """
     before, after = (config_of_checkpoint(dict(meta=dict(cfg=text))) for text in (before, after))
     for part in (before, after):
@@ -157,15 +146,10 @@ def check_keys(node, path, kind, extra=(), strict=False) -> list:
 
 
 def check_names(node, path, names, reader, others='rejected') -> list:
-    """Return a finding for each key of a dict that is not among some names.
+    """Return a finding for each key of a dict at a path that is not among some names; anything but a dict has none.
 
-    Args:
-        node: The dict; anything else has no finding.
-        path: Its place in the config.
-        names: The keys that are read.
-        reader: What does not accept other keys.
-        others: What happens to other keys: 'rejected' ones are findings, 'ignored' ones hints, and those 'passed on'
-            to code that is not known here neither. A key that is nearly one of the names is always a finding.
+    ``others`` says what the reader does with other keys: 'rejected' ones are findings, 'ignored' ones hints, and those
+    'passed on' to code that is not known here neither. A key that is nearly one of the names is always a finding.
     """
     lines = []
     for key, value in node.items() if isinstance(node, dict) else ():
@@ -198,15 +182,8 @@ def finding(path, value, problem, name=None, names=()) -> str:
 
 
 def tell(findings, action='stop'):
-    """Report all findings at once; nothing happens without any.
-
-    Args:
-        findings: Lines; each `Hint` among them is logged.
-        action: 'stop' raises an error for the others, 'warn' logs them too.
-
-    Raises:
-        ConfigError: It lists all findings except hints.
-    """
+    """Report all findings at once: log each `Hint`; the others are a `ConfigError` with 'stop', and logged with
+    'warn'."""
     for is_hint, noun in ((True, 'hints on'), (False, 'mistakes in')):
         lines = [line for line in findings if isinstance(line, Hint) == is_hint]
         text = '\n  '.join([f'{counted(len(lines), noun)} the config:', *lines])

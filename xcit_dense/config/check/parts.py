@@ -83,13 +83,10 @@ def check_settings(node, path) -> list:
 
 
 def visit(node, path, registry, known=True):
-    """Return the findings of a dict with a type and of those inside, or of each in a list.
+    """Return the findings of a dict with a type and of those inside, or of each in a list; anything else has none.
 
-    Args:
-        node: The dict or list; anything else has no finding.
-        path: Its place in the config.
-        registry: mmengine's registry for it; the default scope must be that of the run.
-        known: The class of the part around it is known; others may do anything with a type that is not registered.
+    The default scope must be that of the run. If the class of the part around it is not ``known``, it may do anything
+    with a type that is not registered.
     """
     if isinstance(node, (list, tuple)):
         return [line for i, part in enumerate(node) for line in visit(part, f'{path}.{i}', registry, known)]
@@ -165,18 +162,12 @@ def _constructor_of(wrapper, scope=None):
 
 
 def check_paramwise(cfg, model):
-    """Check that every key of ``custom_keys``, for learning rates and weight decay, matches a parameter of the model.
+    """Check that every key of ``custom_keys``, for learning rates and weight decay, matches a parameter of the built
+    model.
 
-    Recipes have rules for parts that other models lack: a rule without a match is logged, and it is an error only if
-    its key is misspelt. Frozen parameters count as matches, so that freezing more makes no rule wrong.
-
-    Args:
-        cfg: The config; its ``optim_wrapper.paramwise_cfg`` is checked.
-        model: The built model, wrapped for a distributed run or not.
-
-    Raises:
-        ConfigError: It lists the keys of ``custom_keys`` that match no parameter and are nearly the name of one. With
-            ``config_findings = 'warn'`` in the config they are only logged.
+    Recipes have rules for parts that other models lack: a rule without a match is logged. It is a `ConfigError` only if
+    its key is nearly the name of a parameter, and not even then with ``config_findings = 'warn'`` in the config. Frozen
+    parameters count as matches, so that freezing more makes no rule wrong.
     """
     wrapper = cfg.get('optim_wrapper') or {}
     rules = wrapper.get('paramwise_cfg') if isinstance(wrapper, dict) else None

@@ -116,21 +116,12 @@ def named(keys) -> str:
 
 
 def find_new_keys(cfg, options) -> dict:
-    """Compare dotted options with the config that they will be merged into.
-
-    Findings are:
+    """Return findings, by key, on dotted options (None: no options) for the config that they will be merged into:
 
     - A top-level key that nothing reads: a misspelt one, or a variable that the config file used when it was read. Any
       other unknown key is a hint, as a hook of your own may read it.
     - A new key next to one of nearly the same name, in a dict without a ``type``; `check_config` checks the others.
     - A key below a value that is neither a dict nor a list, or beyond the end of a list.
-
-    Args:
-        cfg: The config, before the options.
-        options: Values by dotted key, as mmengine's ``DictAction`` returns them, or None.
-
-    Returns:
-        Findings by dotted key.
     """
     found = {path: _find_new_key(cfg, path, value, options) for path, value in (options or {}).items()}
     return {path: line for path, line in found.items() if line}

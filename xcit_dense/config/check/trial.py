@@ -27,13 +27,10 @@ _SIDE = 256
 
 
 def check_model(node) -> list:
-    """Return the findings of a model.
+    """Return the findings of the config of a model; the default scope must be that of the run.
 
     Keys and types are compared with signatures. Then the model is built once, without memory for its parameters: a
     model that is accepted has no wrong keys, and its forward pass shows whether its parts fit together.
-
-    Args:
-        node: The config of the model; the default scope must be that of the run.
     """
     settings = [line for name in ('train_cfg', 'test_cfg') for line in check_settings(node.get(name), f'model.{name}')]
     kind = class_of(node.get('type'), MODELS)

@@ -52,12 +52,10 @@ class Look(NamedTuple):
 
 
 def look(cfg, epoch_length: int = None, images: int = None) -> Look:
-    """Check whether a config fits the training data; data that cannot be measured gives no lines.
+    """Check whether a config, with its classes, fits the training data; data that cannot be measured gives no lines.
 
-    Args:
-        cfg: The config, with its classes.
-        epoch_length: The iterations of an epoch, if known; by default those of the measured images.
-        images: The images of a batch, over all processes, if known.
+    Without the iterations of an epoch, those of the measured images count. ``images`` are those of a batch, over all
+    processes, if known.
     """
     facts, warnings, others, measured = {}, [], [], None
     if fit := task_of(cfg).part('fit'):

@@ -121,13 +121,10 @@ def factor_for_objects(cfg, step, objects, least: int):
 
 
 def fit_detector(cfg, objects, given=(), keeps_rate: bool = False) -> dict:
-    """Change anchors, limits on the number of objects, filters and the learning rate; return the reasons by key.
+    """Change anchors, limits on the number of objects, filters and, unless it ``keeps_rate``, the learning rate.
 
-    Args:
-        cfg: The config, which is changed.
-        objects: `xcit_dense.config.fit.geometry.Objects`.
-        given: Dotted keys that the user set: with one of the anchors, all of them stay.
-        keeps_rate: Whether the learning rate stays.
+    Of the dotted keys that the user set, one of the anchors keeps all of them. The objects are
+    `xcit_dense.config.fit.geometry.Objects`. Returns the reasons by key.
     """
     boxes, whys = objects.boxes[:, 2:] * geometry.zooms(geometry.resize_of(cfg) or {}, objects.boxes[:, :2]), {}
     for values, why in (_anchors(cfg, boxes, given), _numbers(cfg, objects, given), _filter(cfg, objects)):
@@ -189,15 +186,11 @@ def _filter(cfg, objects):
 
 
 def fit_anchors(boxes, generator):
-    """Return the anchors that fit boxes best.
+    """Return the arguments for the generator of the anchors that fit boxes best, and the shapes of these anchors.
 
-    Args:
-        boxes: Widths and heights (n, 2) in pixels of the resized images.
-        generator: The config of an ``AnchorGenerator`` with ``scales`` or ``octave_base_scale``.
-
-    Returns:
-        The arguments of their generator, and their shapes; None if those of the generator are as good, or if it is of
-        another type.
+    The boxes are widths and heights (n, 2) in pixels of the resized images. None if the anchors of a generator are as
+    good, given as the config of an ``AnchorGenerator`` with ``scales`` or ``octave_base_scale``, or if it is of another
+    type.
     """
     strides = [stride if isinstance(stride, (int, float)) else stride[0] for stride in generator.get('strides') or ()]
     keys = {'strides', 'ratios', 'scales', 'octave_base_scale', 'scales_per_octave', 'type'}
@@ -248,11 +241,8 @@ def _fit_rate(cfg, objects):
 
 
 def share_of_rare(cfg, objects):
-    """Return what is added to a config for rare classes, if there are frequent ones too.
-
-    Returns:
-        `REPEATS`, the share of the images below which a class is rare, and the reason; or None.
-    """
+    """Return what is added to a config for rare classes, if there are frequent ones too: `REPEATS`, the share of the
+    images below which a class is rare, and the reason; or None."""
     shares = {name: images / objects.count for name, (_, images) in objects.classes.items() if images}
     dataset, *others = datasets(cfg, LOADERS[:1])
     rare = {name: share for name, share in shares.items()

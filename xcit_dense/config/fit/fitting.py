@@ -113,11 +113,9 @@ def fit(cfg, settings=None, given=()):
 def use_fit(cfg, checkpoint, given=(), trains: bool = False, source='the checkpoint'):
     """Change a config as `fit`, ``--minutes`` and ``--image-size`` changed that of a training; a user's values stay.
 
-    Args:
-        checkpoint: The content of a checkpoint of the training, or None.
-        given: Dotted keys and options that the user set, perhaps to the value of the recipe: these stay.
-        trains: Whether the training continues; otherwise only the image size of the test and the model are changed.
-        source: The file, for the log.
+    The checkpoint is the content of one of the training, or None; ``source`` is its file, for the log. The user set the
+    ``given`` dotted keys and options, perhaps to the value of the recipe. Unless the training continues (``trains``),
+    only the image size of the test and the model are changed.
     """
     asked = _asked(given)
     trained = config_of_checkpoint(checkpoint)
@@ -153,9 +151,7 @@ def _asked(given):
 
 def _enlarge(cfg, fit, measured, least):
     """Enlarge the images of a config to the size that objects or bands need; return the factor and the reason.
-
-    ``least``: the fewest images that a step may have then.
-    """
+    ``least``: the fewest images that a step may have then."""
     step, box = resize_of(cfg), box_of(cfg)
     if step is None or box is None:
         return 1., ''
@@ -186,11 +182,8 @@ def _fit_batch(cfg, factor, images):
 
 
 def fit_length(cfg, epoch_length: int, times: int = 1) -> dict:
-    """Set the length of a run for its data, by the iterations of an epoch and how often that has each image.
-
-    Returns:
-        The reasons, by the keys that were changed.
-    """
+    """Set the length of a run for its data, by the iterations of an epoch and how often that has each image; return the
+    reasons by the keys that were changed."""
     key = next((key for key in UNITS if cfg.train_cfg.get(key)), None)
     if key is None:
         return {}
@@ -212,12 +205,9 @@ def fit_length(cfg, epoch_length: int, times: int = 1) -> dict:
 
 
 def suggest(cfg, base, source: str, settings=None, given=(), out=None) -> str:
-    """Return the text of a config in the file ``out``, based on ``base``, that fits the data of ``cfg``, see `fit`.
-
-    Raises:
-        ConfigError: The config is not for a detector or segmentor, or does not consist of plain values.
-        DataError: The data cannot be measured.
-    """
+    """Return the text of a config in the file ``out``, based on ``base``, that fits the data of ``cfg``, see `fit`;
+    `ConfigError` if the config is not for a detector or segmentor, or does not consist of plain values, `DataError` if
+    the data cannot be measured."""
     if task_of(cfg).fit is None:
         raise ConfigError(f'--suggest is for detectors and segmentors, not for {task_of(cfg).name}')
     fitted = copy.deepcopy(cfg)
@@ -249,11 +239,8 @@ def _changed(own, cfg) -> dict:
 
 
 def write_config(base, values: dict, comments) -> str:
-    """Return the text of a config that sets values by dotted key in ``base``, below lines of comments.
-
-    Raises:
-        ConfigError: A value is no number, text, list or dict, such as the class of a pure-Python config.
-    """
+    """Return the text of a config that sets values by dotted key in ``base``, below lines of comments; `ConfigError`
+    for a value that is no number, text, list or dict, such as the class of a pure-Python config."""
     lines = [line for text in comments for line in textwrap.wrap(text, 118, subsequent_indent='    ')]
     cfg = Config()
     cfg.merge_from_dict(values)

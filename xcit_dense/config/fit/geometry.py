@@ -72,11 +72,8 @@ class Objects:
 
 
 def measure_objects(cfg):
-    """Measure the objects of the training's COCO file; the result is cached until it changes.
-
-    Returns:
-        `Objects`; None if the data is several data sets, of another kind, not on a local disk, or has no objects.
-    """
+    """Measure the training's COCO file as `Objects`, which are cached until it changes; None if the data is several
+    data sets, of another kind, not on a local disk, or has no objects."""
     dataset = only_dataset(cfg, LOADERS[0], ('CocoDataset', ))
     if dataset is None:
         return None
@@ -141,11 +138,8 @@ class Anchors(NamedTuple):
 
 
 def resize_of(cfg):
-    """Return the config of the step that resizes the images of the validation or, without one, of the training.
-
-    Returns:
-        An empty dict if images keep their size; None if the step is of an unknown type.
-    """
+    """Return the config of the step that resizes the images of the validation or, without one, of the training; an
+    empty dict if images keep their size, None if the step is of an unknown type."""
     tested = datasets(cfg, LOADERS[1:2]) or datasets(cfg, LOADERS[:1])
     steps = [(type_name(kind or step['type']), step) for kind, step in tested[0].steps] if tested else []
     found = [(name, step) for name, step in steps if 'Resize' in name]

@@ -54,12 +54,8 @@ class Maps:
 
 
 def measure_maps(cfg):
-    """Measure the label maps of the training; the results for a file are cached until it changes.
-
-    Returns:
-        `Maps`; None if there are none, or if they are several data sets, not on a local disk, in colour or of another
-        kind of data set.
-    """
+    """Measure the label maps of the training as `Maps`; the results for a file are cached until it changes. None if
+    there are none, or if they are several data sets, not on a local disk, in colour or of another kind of data set."""
     dataset = only_dataset(cfg, LOADERS[0], ('BaseSegDataset', 'ImageFolderDataset'))
     if dataset is None or not dataset.prefixes.get('seg_map_path'):
         return None
@@ -149,12 +145,10 @@ def _thinnest(cfg, step, maps):
 
 
 def loss_for_thin(cfg, maps):
-    """Return what is added to a config for classes that stay thin, as their pixels fill only a part of an output cell.
+    """Return what is added to a config for classes that stay thin: `IOU_LOSS`, its weight, and the reason; or None.
 
-    Cross-entropy alone then gives the class next to them the higher score everywhere, and they are never predicted.
-
-    Returns:
-        `IOU_LOSS`, its weight, and the reason; or None.
+    Their pixels fill only a part of an output cell. Cross-entropy alone then gives the class next to them the higher
+    score everywhere, and they are never predicted.
     """
     step, loss = resize_of(cfg), value_at(cfg, 'model.decode_head.loss_decode')
     if step is None or not maps.widths or not isinstance(loss, dict):
