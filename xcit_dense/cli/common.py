@@ -78,12 +78,9 @@ def usage_of(parser) -> str:
 
 
 def run_tool(run, args):
-    """Run a tool, ``run(args)``, once the package is loaded.
+    """Run a tool, ``run(args)``, once the package is loaded; raise `SystemExit` if it fails or is stopped.
 
     An error that a user can fix exits with one message and code 1, a signal with its own code.
-
-    Raises:
-        SystemExit: The tool failed or was stopped.
     """
     code = 0
     try:
@@ -117,10 +114,8 @@ def run_tool(run, args):
 def use_device(name: str | None, launcher: str = 'none'):
     """Import the frameworks and run everything on ``cpu``, ``cuda`` or ``cuda:N``; on None, on a GPU if there is one.
 
-    mmengine decides when it is imported, by the GPUs that CUDA shows; its parts and ours ask it, or CUDA.
-
-    Raises:
-        ConfigError: There is no such GPU, or several processes would share one.
+    mmengine decides when it is imported, by the GPUs that CUDA shows; its parts and ours ask it, or CUDA. `ConfigError`
+    if there is no such GPU, or several processes would share one.
     """
     _, _, number = (name or '').partition(':')
     if number and launcher != 'none':
@@ -282,10 +277,7 @@ def finite(text: str) -> float:
 
 def set_run_options(cfg, args):
     """Put the values of `add_run_options` into the config; those of the data and the work dir are `load_config`'s.
-
-    Raises:
-        ConfigError: The launcher did not start this process.
-    """
+    `ConfigError` if the launcher did not start this process."""
     from ..config.loading import default_work_dir
     if args.launcher == 'pytorch' and 'RANK' not in os.environ:
         raise ConfigError('--launcher pytorch is only for processes that torchrun starts, for example: python -m '

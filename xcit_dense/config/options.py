@@ -106,8 +106,7 @@ def set_graphs(cfg: Config, enabled: bool):
 
 
 def set_save_teacher(cfg: Config):
-    """Write the teacher of a distillation into the checkpoints too, as ``--save-teacher`` asks; `ConfigError` without
-    one."""
+    """Write the teacher of a distillation into the checkpoints too (``--save-teacher``); `ConfigError` without one."""
     hooks = [hook for hook in cfg.get('custom_hooks') or () if type_name(hook.get('type')) == 'TeacherHook']
     if not hooks:
         raise ConfigError('--save-teacher is for a config with a teacher, such as xcit_s12_p16_imagenet_dist; this one '

@@ -143,10 +143,7 @@ class RatesByDepth:
 
     def add_params(self, params, module, **options):
         """Add a group for each parameter: rates fall from the heads to the stem by ``paramwise_cfg.decay_rate``.
-
-        Raises:
-            ConfigError: The backbone has no stages, or another number of blocks.
-        """
+        `ConfigError` if the backbone has no stages, or another number of blocks."""
         rules, backbone = self.paramwise_cfg, getattr(module, 'backbone', None)
         if not isinstance(backbone, Trunk):
             return super().add_params(params, module, **options)

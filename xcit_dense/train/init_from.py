@@ -27,14 +27,10 @@ _PUBLISHED = dict(maskrcnn='CocoDataset', semfpn='ADE20KDataset', upernet='ADE20
 
 
 def load_weights(runner, checkpoint, source, starts: bool):
-    """Load a checkpoint into the whole, unwrapped model of a runner.
+    """Load what `xcit_dense.weights.read_checkpoint` returned into the whole, unwrapped model of a runner.
 
-    Args:
-        checkpoint: What `xcit_dense.weights.read_checkpoint` returned.
-        starts: Whether tensors that depend on the classes may differ, see `start_model`; otherwise all must fit.
-
-    Raises:
-        CheckpointError: It does not fit.
+    If the training ``starts`` from it, tensors that depend on the classes may differ, see `start_model`; otherwise all
+    must fit. `CheckpointError` if it does not fit.
     """
     model = unwrapped(runner.model)
     if not starts:
@@ -75,15 +71,9 @@ class ClassRows:
 
 
 def find_class_rows(model, wider, count: int) -> dict:
-    """Return the tensors of a model that depend on the number of its classes, by name.
-
-    Args:
-        wider: The same model with one more class; its tensors need no data.
-        count: Number of classes of ``model``.
-
-    Returns:
-        Their `ClassRows`; None for a tensor whose rows cannot be assigned to classes.
-    """
+    """Return the `ClassRows` of the tensors of a model that depend on its number of classes, ``count``, by their names;
+    None for a tensor whose rows cannot be assigned to classes. ``wider`` is the same model with one more class; its
+    tensors need no data."""
     sizes, found = {name: value.shape for name, value in wider.state_dict().items()}, {}
     for name, value in model.state_dict().items():
         if value.shape == sizes.get(name, value.shape):
@@ -118,22 +108,15 @@ def match_classes(old, new) -> dict:
 def start_model(model, checkpoint, source, class_rows, old, new):
     """Load everything that fits from a trained model into one that may have other classes.
 
-    Only tensors that depend on the classes may differ: the rows of classes with the same name are copied, and those of
-    the background; the other rows start fresh. Without class names, these tensors are copied as they are, or start
-    fresh if their shape differs, as do those of another number of anchors. All other tensors are loaded strictly,
-    except a stem with another number of channels (`fit_channels`). If the file holds only a backbone, only the backbone
-    is filled. The log names each tensor that was not copied as it is.
+    Only tensors that depend on the classes (``class_rows``, of `find_class_rows`) may differ: the rows of classes with
+    the same name are copied, and those of the background; the other rows start fresh. Without class names, these
+    tensors are copied as they are, or start fresh if their shape differs, as do those of another number of anchors. All
+    other tensors are loaded strictly, except a stem with another number of channels (`fit_channels`). If the file holds
+    only a backbone, only the backbone is filled. The log names each tensor that was not copied as it is.
 
-    Args:
-        model: The model to fill, with its initial weights.
-        checkpoint: What `xcit_dense.weights.read_checkpoint` returned.
-        class_rows: What `find_class_rows` returned.
-        old: Class names of the checkpoint, in the order of its outputs; empty if they are not known.
-        new: Class names of the model, in the same way.
-
-    Raises:
-        CheckpointError: A tensor is missing, left over, of another shape, or cannot be a weight. The model is
-            unchanged then.
+    The names of the ``old`` and the ``new`` classes, in the order of a model's outputs, are empty if they are not
+    known. `CheckpointError` if a tensor is missing, left over, of another shape, or cannot be a weight. The model is
+    unchanged then.
     """
     state, title, contents = state_for(model, checkpoint, source)
     backbone = getattr(model, 'backbone', None)

@@ -26,12 +26,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class ResumableLoader(DataLoader):
-    """A training data loader that can start at any position.
-
-    Args:
-        loader: The loader to replace, which must not have been iterated.
-        seed: The run's seed.
-    """
+    """A training data loader that can start at any position, in place of one that has not been iterated."""
 
     def __init__(self, loader: DataLoader, seed: int):
         #: Completed passes over the data, and batches of the current pass that were used.
@@ -56,11 +51,7 @@ class ResumableLoader(DataLoader):
         self.passes, self.batches = self.passes + 1, 0
 
     def __len__(self):
-        """Return the number of batches in a pass.
-
-        Raises:
-            DataError: There is none, as the data is less than a batch and incomplete batches are left out.
-        """
+        """Return the number of batches in a pass; `DataError` if it is 0, as incomplete ones are left out."""
         count = super().__len__()
         if not count and self._whole_batch:
             raise DataError(f'the training data has {counted(len(self.dataset), "images")}, less than a batch of '
@@ -181,9 +172,7 @@ class NamedErrors(Around):
     """A data set, built or as a config, whose errors name the sample and its file.
 
     An index may come with numbers, as from `_Places`: then they alone determine the sample's random numbers.
-
-    Raises:
-        ConfigError: It is a stream, which has no samples with numbers that a run could go back to.
+    `ConfigError` for a stream, which has no samples with numbers that a run could go back to.
     """
 
     def __init__(self, dataset):

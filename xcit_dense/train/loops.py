@@ -23,11 +23,8 @@ from .saving import DenseCheckpointHook
 
 
 class _DenseLoop(OpenLoop):
-    """Code that both loops share.
-
-    Args:
-        bad_loss: What to do if a loss is not a finite number: ``stop``, or ``skip`` the batch and count it.
-    """
+    """Code that both loops share. At a loss that is no finite number, ``bad_loss`` is to ``stop``, or to ``skip`` the
+    batch and count it."""
 
     def __init__(self, runner, dataloader, *args, bad_loss: str = 'stop', **kwargs):
         if bad_loss not in ('stop', 'skip'):

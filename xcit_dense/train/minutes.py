@@ -50,15 +50,10 @@ class _Costs(NamedTuple):
 def set_minutes(cfg, minutes: float, started: float, given=()):
     """Measure a training on this machine, and make it as long as some minutes allow.
 
-    The iterations, the validation and the checkpoint that are measured leave no trace in the training that follows:
-    it is the same as with this length in the config. ``cfg.timed`` gets what was changed. There are at most ten
-    validations, fewer where they take long.
-
-    Args:
-        cfg: The config, as it would be trained.
-        minutes: The time of the whole run, with its start, validations and checkpoints.
-        started: When the run began, by `time.monotonic`.
-        given: Dotted keys that are set by ``--cfg-options``.
+    They are those of the whole run, with its validations, its checkpoints and its start, when `time.monotonic` was
+    ``started``. The iterations, the validation and the checkpoint that are measured leave no trace in the training that
+    follows: it is the same as with this length in the config. ``cfg.timed`` gets what was changed. There are at most
+    ten validations, fewer where they take long. The ``given`` dotted keys are set by ``--cfg-options``.
 
     Raises:
         ConfigError: The minutes are too few, the loop of the config is unknown, or ``given`` has the length too.

@@ -29,19 +29,13 @@ _KEPT = ('optim_wrapper.optimizer', 'optim_wrapper.paramwise_cfg', 'param_schedu
 def source_of(resume, load_from):
     """Return what a run resumes: a checkpoint, or None for the newest of its work dir.
 
-    Args:
-        resume: A checkpoint; ``'auto'`` for the newest; or True, as in mmengine.
-        load_from: The checkpoint or None, where ``resume`` is True.
+    ``resume`` is a checkpoint; ``'auto'`` for the newest; or True, as in mmengine, for ``load_from`` (or None).
     """
     return load_from if resume is True else None if resume == 'auto' else resume
 
 
 def find_resumed(checkpoint, work_dir) -> Path:
-    """Return the file to resume from: the given one, or the newest of a work dir.
-
-    Raises:
-        CheckpointError: There is none.
-    """
+    """Return the file to resume from: the given one, or the newest of a work dir; `CheckpointError` without one."""
     if checkpoint is not None and not Path(checkpoint).is_dir():
         return fetch(str(checkpoint))
     try:
@@ -52,11 +46,8 @@ def find_resumed(checkpoint, work_dir) -> Path:
 
 
 def changed_settings(cfg, before, load_from) -> str | None:
-    """Return lines on settings that differ from those of the run to resume.
-
-    Raises:
-        ConfigError: Some would have no effect.
-    """
+    """Return lines on settings that differ from those of the resumed run; `ConfigError` if some would have no
+    effect."""
     changed = differences(before, cfg.pretty_text) if isinstance(before, str) and cfg else {}
     added = {key for key, (old, _) in changed.items() if key.startswith('custom_hooks') and old == 'not set'
              or key == 'optim_wrapper.type' and old == "'OptimWrapper'"}

@@ -87,10 +87,7 @@ class DenseRunner(OpenRunner):
 
     def wrap_model(self, model_wrapper_cfg, model):
         """Wrap the model for a distributed run; on CPUs without a device number and with plain batch norms.
-
-        Raises:
-            ConfigError: The model is to be sharded, or a loss has weights for another number of classes.
-        """
+        `ConfigError` if the model is to be sharded, or a loss has weights for another number of classes."""
         if re.search('FullySharded|DeepSpeed', str((model_wrapper_cfg or {}).get('type'))):
             raise ConfigError('model_wrapper_cfg shards the model (FSDP, DeepSpeed), which DenseRunner does not do: '
                               'remove it. To save memory where most is needed, in the activations, set '
@@ -124,12 +121,8 @@ class DenseRunner(OpenRunner):
         return loader
 
     def build_optim_wrapper(self, optim_wrapper):
-        """Build the optimizer.
-
-        Raises:
-            ConfigError: A key for the learning rates or weight decays of some parameters matches no parameter, or
-                there are several optimizers.
-        """
+        """Build the optimizer; `ConfigError` for several ones, and for a key for the learning rates or weight decays of
+        some parameters that matches none."""
         check_paramwise(self.cfg, self.model)
         wrapper = super().build_optim_wrapper(optim_wrapper)
         if isinstance(wrapper, OptimWrapperDict):
@@ -152,18 +145,10 @@ class DenseRunner(OpenRunner):
             base['lr'] *= self.world_size * self.train_dataloader.batch_sampler.batch_size / for_batch
 
     def load_checkpoint(self, filename, map_location='cpu', strict=True, revise_keys=None):
-        """Load the model's weights from a file.
+        """Load the model's weights from a file, as for `xcit_dense.weights.read_checkpoint`.
 
-        Args:
-            filename: As for `xcit_dense.weights.read_checkpoint`.
-            map_location: As for `torch.load`.
-            strict: Not used, like ``revise_keys``: loading is always strict, without ``module.`` prefixes.
-
-        Returns:
-            The checkpoint, without the text of its config.
-
-        Raises:
-            CheckpointError: The file cannot be read or does not fit the model.
+        Loading is always strict, without ``module.`` prefixes, whatever ``strict`` and ``revise_keys`` are. Returns the
+        checkpoint, without the text of its config. `CheckpointError` if it cannot be read or does not fit the model.
         """
         starts = self._starts and filename == self.loads_from
         if self._resumed is None:
@@ -181,11 +166,8 @@ class DenseRunner(OpenRunner):
         return checkpoint
 
     def train(self):
-        """Train; move checkpoints of another run in the work dir into a subfolder.
-
-        Raises:
-            ConfigError: Another training runs in the work dir, or this run cannot continue there.
-        """
+        """Train; move checkpoints of another run in the work dir into a subfolder. `ConfigError` if another training
+        runs in the work dir, or this run cannot continue there."""
         with run_on_first(lock_work_dir, self.work_dir) or nullcontext():
             if self.loads_from is None and not self.resumes and self.cfg.get('init_from'):
                 self.loads_from, self._starts = self.cfg.init_from, True
@@ -248,10 +230,8 @@ class DenseRunner(OpenRunner):
         """Save a checkpoint completely or not at all; arguments as in mmengine. All processes must call it.
 
         If the run can be resumed from it, it has ``training`` in addition to mmengine's content: each process's
-        position in the data and random state, and gradients that wait for others to be added.
-
-        Raises:
-            CheckpointError: It cannot be written; existing files do not change.
+        position in the data and random state, and gradients that wait for others to be added. `CheckpointError` if it
+        cannot be written; existing files do not change.
         """
         training = resuming.training_state(self) if save_optimizer and hasattr(self.train_loop, 'state_dict') else None
         checkpoint = dict(state_dict=unwrapped(self.model).state_dict())

@@ -67,11 +67,8 @@ class DenseCheckpointHook(OpenCheckpointHook):
         self.last_ckpt = all_gather_object(infos.get('last_ckpt'))[0]
 
     def save_stopped(self, runner, iteration: int) -> Path:
-        """Save a run that must stop after ``iteration`` iterations, and return the file.
-
-        Raises:
-            CheckpointError: It cannot be written.
-        """
+        """Save a run that stops after some iterations, and return the file; `CheckpointError` if it cannot be
+        written."""
         name = f'iter_{iteration}.pth'
         self._write(runner, name, dict(epoch=runner.epoch, iter=iteration))
         return Path(self.out_dir, name)

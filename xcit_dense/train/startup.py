@@ -40,11 +40,7 @@ class StartupHook(Hook):
     misfit = ''  # in what the config does not fit the data
 
     def before_train(self, runner):
-        """Log the block, and problems of the schedule.
-
-        Raises:
-            DataError: The training data has no object to learn from.
-        """
+        """Log the block, and problems of the schedule; `DataError` if the training data has no object to learn from."""
         run_on_first(_check_used, runner)
         if not is_first_process():
             return
@@ -73,9 +69,7 @@ class StartupHook(Hook):
 def describe_run(runner, facts=None) -> str:
     """Return a block of lines that describe a run: versions, device, model, weights, schedule, data, outputs.
 
-    Args:
-        runner: A runner whose training has begun, with optimizer, loops and weights.
-        facts: Texts on the data by their names, as `xcit_dense.config.fit.describe_fit` returns them.
+    Its training has begun, with optimizer, loops and weights. ``facts`` on the data are those of `describe_fit`.
     """
     model = unwrapped(runner.model)
     lines = {

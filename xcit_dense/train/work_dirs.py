@@ -24,10 +24,8 @@ from .resuming import find_resumed, source_of
 def check_work_dir(cfg, overwrite: bool = False):
     """Raise an error, before anything is written, if a work dir is not free or there is nothing to resume.
 
-    Args:
-        cfg: The config, with ``work_dir``, and for a resumed run ``resume`` and maybe ``load_from``, see
-            `xcit_dense.train.resuming.source_of`.
-        overwrite: Whether the folder may have checkpoints of another run, which `claim_work_dir` then moves.
+    With ``overwrite`` it may have checkpoints of another run, which `claim_work_dir` then moves. What is resumed is in
+    ``cfg.resume`` and ``cfg.load_from``, see `xcit_dense.train.resuming.source_of`.
 
     Raises:
         CheckpointError: The folder cannot be written to, or there is nothing to resume.
@@ -58,11 +56,8 @@ def lock_work_dir(work_dir):
     """Keep other trainings out of a folder until the returned file is closed, or this process ends.
 
     A file system without locks (``flock``), as some in a network, cannot do that; a warning says so. What killed
-    trainings left half-written or measured is removed.
-
-    Raises:
-        CheckpointError: The folder cannot be written to.
-        ConfigError: A training runs there.
+    trainings left half-written or measured is removed. `CheckpointError` if the folder cannot be written to,
+    `ConfigError` if a training runs there.
     """
     folder = Path(work_dir)
     with named_errors(folder), ExitStack() as stack:
@@ -92,15 +87,10 @@ def lock_work_dir(work_dir):
 
 
 def claim_work_dir(work_dir, resumes=None, run=None, weights=None) -> Notes:
-    """Claim a locked work dir for a run; checkpoints of another run are moved into a subfolder.
+    """Claim a locked work dir for a run, and return what this run has written there so far.
 
-    Args:
-        resumes: The checkpoint to resume; None for a new run.
-        run: The ``run_id`` of that checkpoint; None for those of mmengine.
-        weights: The file of weights that a new run starts from.
-
-    Returns:
-        What this run has written there so far.
+    Checkpoints of another run are moved into a subfolder. A resumed run has a checkpoint that it ``resumes`` and its
+    ``run_id``, None for those of mmengine. A new run may have the file of the ``weights`` that it starts from.
 
     Raises:
         CheckpointError: The folder cannot be written to.
@@ -130,11 +120,8 @@ def claim_work_dir(work_dir, resumes=None, run=None, weights=None) -> Notes:
 
 
 def keep_others(work_dir, name: str, notes: Notes):
-    """Before a run writes a file, move an existing file of that name that the run did not write.
-
-    Raises:
-        CheckpointError: The folder cannot be written to.
-    """
+    """Before a run writes a file, move an existing file of that name that the run did not write; `CheckpointError` if
+    the folder cannot be written to."""
     path = Path(work_dir, name)
     if name not in (*notes.checkpoints, *notes.best) and os.path.lexists(path):
         print_log(f'{path} was not written by this run, which would replace it. It was moved into '
@@ -142,11 +129,8 @@ def keep_others(work_dir, name: str, notes: Notes):
 
 
 def move_aside(work_dir, paths) -> Path:
-    """Move files of a work dir, in the given order, into a new folder in it, and return that folder.
-
-    Raises:
-        CheckpointError: The folder cannot be written to.
-    """
+    """Move files of a work dir, in the given order, into a new folder in it, and return that folder; `CheckpointError`
+    if this fails."""
     aside = Path(work_dir, time.strftime('before_%Y%m%d_%H%M%S'))
     while aside.exists():
         aside = aside.with_name(f'{aside.name}_')
@@ -175,11 +159,8 @@ def named_errors(path):
 def publish_config(file: Path, work_dir) -> str:
     """Copy the config of a training from next to its log into its work dir, unless it would replace a user's file.
 
-    Returns:
-        Where the config is now, relative to the work dir; '' if it is outside of it.
-
-    Raises:
-        CheckpointError: The copy cannot be written.
+    Returns where the config is now, relative to the work dir; '' if it is outside of it. `CheckpointError` if the copy
+    cannot be written.
     """
     target = Path(work_dir, file.name)
     try:
@@ -195,11 +176,8 @@ def publish_config(file: Path, work_dir) -> str:
 
 
 def config_of_run(work_dir) -> Path:
-    """Return the config of the training in a work dir.
-
-    Raises:
-        ConfigError: There is no training, or it is not known which config is its.
-    """
+    """Return the config of the training in a work dir; `ConfigError` if there is no training, or it is not known which
+    config is its."""
     folder, notes = Path(work_dir), read_notes(work_dir)
     if notes and notes.config and (folder / notes.config).is_file():
         return folder / notes.config
@@ -218,11 +196,9 @@ def find_model(config, checkpoint=None, last=None) -> tuple:
     Args:
         config: Name or path of a config; or a work dir, whose config is meant and, without ``checkpoint``, its best
             checkpoint.
-        checkpoint: Weights, or None.
-        last: What follows, such as images.
+        last: What follows these two, such as images.
 
-    Raises:
-        ConfigError: An argument is missing or in the wrong place.
+    `ConfigError` if an argument is missing or in the wrong place.
     """
     if Path(str(checkpoint)).suffix.lower() in IMAGE_SUFFIXES:
         raise ConfigError(f'{checkpoint} is an image, where CHECKPOINT stands. IMAGES is one argument: for several, a '

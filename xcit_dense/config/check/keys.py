@@ -182,7 +182,7 @@ def finding(path, value, problem, name=None, names=()) -> str:
 
 
 def tell(findings, action='stop'):
-    """Report all findings at once: log each `Hint`; the others are a `ConfigError` with 'stop', and logged with
+    """Report all findings at once: log each `Hint`; others are a `ConfigError` with 'stop', and are logged with
     'warn'."""
     for is_hint, noun in ((True, 'hints on'), (False, 'mistakes in')):
         lines = [line for line in findings if isinstance(line, Hint) == is_hint]
