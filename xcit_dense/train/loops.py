@@ -67,7 +67,10 @@ class _DenseLoop(OpenLoop):
             set_steps(self.runner.optim_wrapper, self._steps)
         try:
             self.update_val_interval()
-            return self._run()
+            self.runner.call_hook('before_train')
+            self._run()
+            self.runner.call_hook('after_train')
+            return self.runner.model
         except DataError as error:
             # the other processes of a run would not save; validation has swapped parameters and random state
             if is_distributed() or self._outside is not None or not self.iterations:
@@ -95,7 +98,7 @@ class _DenseLoop(OpenLoop):
             if is_out_of_memory(error):
                 raise OutOfMemory(_describe_memory(error, batch, self.iterations + 1)) from error
             raise
-        if self._agree(self._signal is not None):
+        if self._is_asked_to_stop():
             self._stop()
 
     def _bad_loss(self, error, args, buffers):
@@ -144,7 +147,7 @@ class _DenseLoop(OpenLoop):
         self._outside = None
         if not stopped:
             self._validated = self.iterations
-        if stopped or self._agree(self._signal is not None):
+        if stopped or self._is_asked_to_stop():
             self._stop()
 
     def _note_signal(self, number, _):
@@ -154,9 +157,9 @@ class _DenseLoop(OpenLoop):
         hint = '; press Ctrl-C again to stop at once' if number == signal.SIGINT else ''
         os.write(2, f'\n{signal.Signals(number).name}: stopping after this iteration{hint}\n'.encode())
 
-    def _agree(self, asked):
-        """Whether any process of the run was asked to stop."""
-        flag = torch.tensor(float(asked))
+    def _is_asked_to_stop(self):
+        """Whether any process of the run has a signal; all of them ask together."""
+        flag = torch.tensor(float(self._signal is not None))
         all_reduce(flag, 'max')
         return bool(flag)
 
@@ -167,7 +170,7 @@ class _DenseLoop(OpenLoop):
 
     def check_signals(self):
         """Stop the validation if a signal came; all processes must call this together."""
-        if self._agree(self._signal is not None):
+        if self._is_asked_to_stop():
             raise _StopValidation
 
     def _stop(self):
@@ -198,15 +201,12 @@ class DenseEpochLoop(_DenseLoop, EpochBasedTrainLoop):
         self.max_iters = min(self.max_iters, self._end)
 
     def _run(self):
-        self.runner.call_hook('before_train')
         if self.iterations and (self.dataloader.batches == 0 or self.epochs == self.max_epochs):
             self._validate(self.epochs, self.max_epochs)
         while self.epochs < self.max_epochs and not self.stop_training:
             self.run_epoch()
             self.update_val_interval()
             self._validate(self.epochs, self.max_epochs)
-        self.runner.call_hook('after_train')
-        return self.runner.model
 
     def run_epoch(self):
         """Iterate over the rest of an epoch."""
@@ -224,7 +224,6 @@ class DenseIterLoop(_DenseLoop, IterBasedTrainLoop):
     """Iterations of training that can stop and resume anywhere; arguments as in mmengine's loop, and ``bad_loss``."""
 
     def _run(self):
-        self.runner.call_hook('before_train')
         self.runner.call_hook('before_train_epoch')
         if self.iterations:
             self._validate(self.iterations, self.max_iters)
@@ -234,8 +233,6 @@ class DenseIterLoop(_DenseLoop, IterBasedTrainLoop):
             self.update_val_interval()
             self._validate(self.iterations, self.max_iters)
         self.runner.call_hook('after_train_epoch')
-        self.runner.call_hook('after_train')
-        return self.runner.model
 
 
 class _BadLoss(Exception):
