@@ -146,18 +146,22 @@ class _Places(Sampler):
         return len(self.inner)
 
 
-class Around(Dataset):
-    """A data set around another one, with the same attributes."""
+class NamedErrors(Dataset):
+    """A data set around another one, built or as a config, with its attributes; errors name the sample and its file.
+
+    An index may come with numbers, as from `_Places`: then they alone determine the sample's random numbers.
+    `ConfigError` for a stream, which has no samples with numbers that a run could go back to.
+    """
 
     def __init__(self, dataset):
-        vars(self)['inner'] = dataset
+        vars(self)['inner'] = DATASETS.build(dataset) if isinstance(dataset, dict) else dataset
+        if isinstance(self.inner, IterableDataset):
+            raise ConfigError(f'no run can continue within a stream such as {type(self.inner).__name__} '
+                              '(IterableDataset): give a data set with numbered samples, or set '
+                              "runner_type = 'Runner' for mmengine's runner")
 
     def __len__(self):
         return len(self.inner)
-
-    def __getitems__(self, indices):
-        """Return the samples of a batch, one by one: each sample has its own random numbers and errors."""
-        return [self[index] for index in indices]
 
     def __getattr__(self, name):
         if name == 'inner':  # not set yet: while it is unpickled
@@ -167,20 +171,9 @@ class Around(Dataset):
     def __setattr__(self, name, value):  # such as a hook's new pipeline
         setattr(self.inner, name, value)
 
-
-class NamedErrors(Around):
-    """A data set, built or as a config, whose errors name the sample and its file.
-
-    An index may come with numbers, as from `_Places`: then they alone determine the sample's random numbers.
-    `ConfigError` for a stream, which has no samples with numbers that a run could go back to.
-    """
-
-    def __init__(self, dataset):
-        super().__init__(DATASETS.build(dataset) if isinstance(dataset, dict) else dataset)
-        if isinstance(self.inner, IterableDataset):
-            raise ConfigError(f'no run can continue within a stream such as {type(self.inner).__name__} '
-                              '(IterableDataset): give a data set with numbered samples, or set '
-                              "runner_type = 'Runner' for mmengine's runner")
+    def __getitems__(self, indices):
+        """Return the samples of a batch, one by one: each sample has its own random numbers and errors."""
+        return [self[index] for index in indices]
 
     def __getitem__(self, index):
         index, *seed = index if isinstance(index, tuple) else (index, )
