@@ -202,12 +202,9 @@ def anchors_of(cfg):
 
 def best_ious(boxes, shapes) -> np.ndarray:
     """Return the largest IoU (n) of each box (n, 2) with any shape (m, 2) of the same centre: widths and heights."""
-    boxes, shapes = np.asarray(boxes, float), np.asarray(shapes, float)
-    best = np.zeros(len(boxes))
-    for shape in shapes:
-        common = np.minimum(boxes, shape).prod(1)
-        best = np.maximum(best, common / (boxes.prod(1) + shape.prod() - common))
-    return best
+    boxes, shapes = np.asarray(boxes, float)[:, None], np.asarray(shapes, float)
+    common = np.minimum(boxes, shapes).prod(2)
+    return (common / (boxes.prod(2) + shapes.prod(1) - common)).max(1, initial=0)
 
 
 def are_poor(best, least: float) -> bool:
