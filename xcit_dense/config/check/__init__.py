@@ -43,19 +43,16 @@ def check_config(cfg, earlier=(), action='stop'):
     constructor rejects are its own error, when the run builds that part. `tell` reports the findings, each with path,
     value and fix, and before them ``earlier`` ones, such as those of `find_new_keys`.
     """
-    tell([*earlier, *_find_all(cfg)], action)
-
-
-def _find_all(cfg):
     missing = [name for name in ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper') if not cfg.get(name)]
     if missing:
         missing = [f'{", ".join(missing)}: missing; your own config inherits them if it names a config as its _base_']
-    lines = [*missing, *check_top_level(cfg), *find_numbers(cfg), *check_hooks(cfg)]
+    lines = [*earlier, *missing, *check_top_level(cfg), *find_numbers(cfg), *check_hooks(cfg)]
     with DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'):
         if isinstance(cfg.get('model'), dict):
             preprocessor = dict(data_preprocessor=cfg.data_preprocessor) if cfg.get('data_preprocessor') else {}
             lines += check_model({**preprocessor, **cfg.model})
-        return lines + check_parts(cfg)
+        lines += check_parts(cfg)
+    tell(lines, action)
 
 
 def check_hooks(cfg):
