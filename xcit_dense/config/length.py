@@ -44,14 +44,14 @@ def set_length(cfg: Config, length: int, unit: str, epoch_length: int = None, ex
     """
     key = length_key(cfg, unit)
     ended = key == 'max_epochs' and cfg.train_cfg.pop('max_iters', None)  # within an epoch
-    if exact and UNITS[key] != unit:
-        if length % epoch_length:
+    if UNITS[key] != unit:
+        if not exact:
+            length = _converted(cfg, length, unit, epoch_length)
+        elif length % epoch_length:
             cfg.train_cfg.max_iters, length = length, length / epoch_length
         else:
             length //= epoch_length
         unit = UNITS[key]
-    elif UNITS[key] != unit:
-        length, unit = _converted(cfg, length, unit, epoch_length), UNITS[key]
     before = cfg.train_cfg[key]
     if length == before and not ended:
         return
