@@ -1,4 +1,4 @@
-"""The command line: a module with ``main(argv=None)`` for each tool.
+"""The command line: a module with ``main(argv=None)`` for each tool; it exits as `run_tool` of `common` describes.
 
 ``python -m xcit_dense TOOL``, ``xcit-dense TOOL`` and ``python tools/TOOL.py`` are the same.
 """

@@ -12,7 +12,6 @@ from .common import Parser, run_tool
 
 
 def main(argv=None):
-    """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
     parser = Parser(description=__doc__, epilog='Then `train mine.py`. The model is built, predicts and trains for a '
                     'step before anything is written.')
     parser.add_argument('config', metavar='CONFIG', help='a config file, or mmdet::NAME or mmseg::NAME for a stock '

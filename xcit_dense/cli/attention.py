@@ -7,7 +7,6 @@ from .common import Parser, add_shared, positive, run_tool
 
 
 def main(argv=None):
-    """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
     parser = Parser(description=__doc__)
     parser.add_argument('checkpoint', metavar='CHECKPOINT_OR_NAME',
                         help='a classifier, a DINO file, a detector or a segmentor: a path, a URL, a name from '

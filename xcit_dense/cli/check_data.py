@@ -11,7 +11,6 @@ from .common import Parser, add_config_options, add_data_options, add_shared, da
 
 
 def main(argv=None):
-    """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
     parser = Parser(description=__doc__)
     add_config_options(parser)
     add_data_options(parser)

@@ -6,7 +6,6 @@ from .common import Parser, add_shared, finite, positive, run_tool
 
 
 def main(argv=None):
-    """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
     parser = Parser(description=__doc__)
     parser.add_argument('checkpoint', metavar='CHECKPOINT',
                         help='a classifier: the name of a published file, such as small_12_p16_224, a URL, a path, or '

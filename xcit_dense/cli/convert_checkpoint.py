@@ -10,7 +10,6 @@ from .common import Parser, add_shared, run_tool
 
 
 def main(argv=None):
-    """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
     parser = Parser(description=__doc__)
     parser.add_argument('source', metavar='IN', help='a path, a URL, a work dir (its best checkpoint), or '
                         'xcit://NAME from docs/models.md')

@@ -6,7 +6,6 @@ from .common import Parser, add_config_options, add_shared, run_tool
 
 
 def main(argv=None):
-    """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
     parser = Parser(description=__doc__, epilog='The file accepts batches of images of any size. Use it like a '
                     'checkpoint: `predict OUT.onnx IMAGES` and `test CONFIG OUT.onnx`; xcit_dense.runtime runs it '
                     'without torch. docs/deploying.md describes its contents.')

@@ -6,7 +6,6 @@ from .common import Parser, run_tool
 
 
 def main(argv=None):
-    """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
     parser = Parser(description=__doc__)
     parser.add_argument('out', metavar='DIR', help='folder to write; give it to the other tools as --data-root')
     parser.add_argument('--train', type=int, default=480, metavar='N',

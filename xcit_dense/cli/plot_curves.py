@@ -6,7 +6,6 @@ from .common import Parser, add_shared, run_tool
 
 
 def main(argv=None):
-    """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
     parser = Parser(description=__doc__)
     parser.add_argument('work_dir', metavar='WORK_DIR', help='the --work-dir of the run')
     parser.add_argument('--out', metavar='FILE', help='image file to write (default: WORK_DIR/curves.png)')

@@ -10,7 +10,6 @@ _OF_CHECKPOINTS = 'cfg_options', 'image_size', 'device', 'dtype', 'no_graphs'
 
 
 def main(argv=None):
-    """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
     parser = Parser(description=__doc__, epilog='An exported file takes the place of CONFIG and CHECKPOINT: it '
                     'contains the classes and how to read images.')
     add_config_options(parser, checkpoint=True)

@@ -11,7 +11,6 @@ from . import common
 
 
 def main(argv=None):
-    """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
     parser = common.Parser(description=__doc__)
     common.add_config_options(parser, checkpoint=True)
     common.add_run_options(parser)

@@ -14,7 +14,6 @@ from . import common
 
 
 def main(argv=None):
-    """Run the tool with some arguments, by default those of the process; exits as `run_tool` describes."""
     parser = common.Parser(description=__doc__)
     parser.set_defaults(started=time.monotonic())  # for --minutes
     common.add_config_options(parser)
