@@ -37,8 +37,8 @@ def set_image_size(cfg: Config, size, loaders=LOADERS):
     - Classification: the size is that of the crop; the crop ratio of the test stays the same.
     - DINO: the size is that of the global views; the local ones keep their ratio to it, as multiples of 16 pixels.
 
-    The size is a side in pixels, or width and height. The preprocessor changes with the first loader. `ConfigError` if
-    the size is out of range, or the config does not show where images are resized.
+    The size is a side in pixels, or width and height. The pipelines of ``loaders`` change, with the first also the
+    preprocessor. `ConfigError` if the size is out of range, or the config does not show where images are resized.
     """
     box, task = _read_size(size), task_of(cfg)
     if task.has_square_images:

@@ -126,8 +126,8 @@ def check_loggers(names):
 def set_best(cfg: Config, patience: int = None):
     """Keep the best checkpoint of a training whose classes come from the data, unless the config says which to keep.
 
-    With ``patience``, it stops after so many validations without a better one; `ConfigError` if it validates nothing or
-    nothing says by which metric.
+    With ``patience``, the training stops after so many validations without a better one; `ConfigError` if it validates
+    nothing or nothing says by which metric.
     """
     key, saving = key_metric(cfg), (cfg.get('default_hooks') or {}).get('checkpoint') or {}
     if key and saving and cfg.get('classes_from_data'):

@@ -38,8 +38,8 @@ def set_test_size(cfg, size: int = None, crop_ratio: float = None):
 def find_resolution(dataset=None, size: int = None, crop_ratio: float = None) -> tuple:
     """Return the side of the crop in pixels, and the share of the shorter side that it keeps, above 0 and at most 1.
 
-    What is omitted is that of the pipeline of a data set; if it does not have the two steps, the side is None and the
-    share 1. `ConfigError` if a value is out of range.
+    What is omitted is that of the pipeline of a data set; without the two steps in it, the side is None and the share
+    1. `ConfigError` if a value is out of range.
     """
     if size is not None and size < 1:
         raise ConfigError(f'--size must be 1 or more pixels, got {size}')

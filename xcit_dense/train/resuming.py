@@ -46,8 +46,7 @@ def find_resumed(checkpoint, work_dir) -> Path:
 
 
 def changed_settings(cfg, before, load_from) -> str | None:
-    """Return lines on settings that differ from those of the resumed run; `ConfigError` if some would have no
-    effect."""
+    """Return lines on settings that differ from the resumed run's; `ConfigError` if some would have no effect."""
     changed = differences(before, cfg.pretty_text) if isinstance(before, str) and cfg else {}
     added = {key for key, (old, _) in changed.items() if key.startswith('custom_hooks') and old == 'not set'
              or key == 'optim_wrapper.type' and old == "'OptimWrapper'"}

@@ -87,8 +87,7 @@ def changes(before, after, key: str, by_type: bool = False) -> list:
 
 
 def differences(before: str, after: str) -> dict:
-    """Return old and new value, as text, by dotted key, of what differs between the texts of two configs, see
-    `changes`.
+    """Return what differs between the texts of two configs: old and new value, as text, by dotted key, see `changes`.
 
     The texts are as mmengine's ``Config.pretty_text`` writes them; nothing differs if one is no config. A missing value
     is ``not set``. Custom hooks have their type as key, as one more hook moves the others. A text may come from a
@@ -182,8 +181,7 @@ def finding(path, value, problem, name=None, names=()) -> str:
 
 
 def tell(findings, action='stop'):
-    """Report all findings at once: log each `Hint`; others are a `ConfigError` with 'stop', and are logged with
-    'warn'."""
+    """Report all findings at once: log each `Hint`; others are a `ConfigError` with 'stop', and logged with 'warn'."""
     for is_hint, noun in ((True, 'hints on'), (False, 'mistakes in')):
         lines = [line for line in findings if isinstance(line, Hint) == is_hint]
         text = '\n  '.join([f'{counted(len(lines), noun)} the config:', *lines])

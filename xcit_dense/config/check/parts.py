@@ -162,8 +162,7 @@ def _constructor_of(wrapper, scope=None):
 
 
 def check_paramwise(cfg, model):
-    """Check that every key of ``custom_keys``, for learning rates and weight decay, matches a parameter of the built
-    model.
+    """Check that every key of ``custom_keys``, for learning rates and weight decay, matches a parameter of the model.
 
     Recipes have rules for parts that other models lack: a rule without a match is logged. It is a `ConfigError` only if
     its key is nearly the name of a parameter, and not even then with ``config_findings = 'warn'`` in the config. Frozen

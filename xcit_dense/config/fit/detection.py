@@ -123,8 +123,8 @@ def factor_for_objects(cfg, step, objects, least: int):
 def fit_detector(cfg, objects, given=(), keeps_rate: bool = False) -> dict:
     """Change anchors, limits on the number of objects, filters and, unless it ``keeps_rate``, the learning rate.
 
-    Of the dotted keys that the user set, one of the anchors keeps all of them. The objects are
-    `xcit_dense.config.fit.geometry.Objects`. Returns the reasons by key.
+    The objects are `xcit_dense.config.fit.geometry.Objects`. If one of the dotted keys that the user set is of the
+    anchors, all of them stay. Returns the reasons by key.
     """
     boxes, whys = objects.boxes[:, 2:] * geometry.zooms(geometry.resize_of(cfg) or {}, objects.boxes[:, :2]), {}
     for values, why in (_anchors(cfg, boxes, given), _numbers(cfg, objects, given), _filter(cfg, objects)):
@@ -188,9 +188,8 @@ def _filter(cfg, objects):
 def fit_anchors(boxes, generator):
     """Return the arguments for the generator of the anchors that fit boxes best, and the shapes of these anchors.
 
-    The boxes are widths and heights (n, 2) in pixels of the resized images. None if the anchors of a generator are as
-    good, given as the config of an ``AnchorGenerator`` with ``scales`` or ``octave_base_scale``, or if it is of another
-    type.
+    The boxes are widths and heights (n, 2) in pixels of the resized images. None if the anchors of the given generator
+    are as good, or if it is no ``AnchorGenerator`` with ``scales`` or ``octave_base_scale``.
     """
     strides = [stride if isinstance(stride, (int, float)) else stride[0] for stride in generator.get('strides') or ()]
     keys = {'strides', 'ratios', 'scales', 'octave_base_scale', 'scales_per_octave', 'type'}
