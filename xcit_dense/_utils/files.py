@@ -2,7 +2,7 @@
 import hashlib
 import json
 import os
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -80,24 +80,18 @@ def hash_of(path) -> str:
 def stamp_of(path, follow_links: bool = True) -> list:
     """Return what changes when a file is written: its size and time, as a list because JSON has no tuples.
 
-    Args:
-        path: The path of the file, or the result of `os.stat`.
-        follow_links: Whether to use the file that a link points to instead of the link.
+    ``path`` may also be the result of `os.stat`. Without ``follow_links``, a link counts as a file of its own.
     """
     state = path if isinstance(path, os.stat_result) else os.stat(path, follow_symlinks=follow_links)
     return [state.st_size, state.st_mtime_ns]
 
 
-class OwnFiles:
+class OwnFiles(AbstractContextManager):
     """The files in a folder that one tool wrote and may therefore overwrite; a record in the folder lists them.
 
     Use it as a context manager: claim the files, then write them. At the end they are recorded with size and time.
-    Files of a tool that is killed are not recorded, because nobody can say later who wrote them.
-
-    Args:
-        folder: The folder; the first claim creates it.
-        tool: The name of the tool.
-        overwrite: Whether the tool may replace files that it did not write; None if it has no such option.
+    Files of a tool that is killed are not recorded, because nobody can say later who wrote them. ``overwrite`` says
+    whether the tool may replace files that it did not write; it is None if the tool has no such option.
     """
 
     def __init__(self, folder, tool: str, overwrite: bool | None = False):
@@ -105,9 +99,6 @@ class OwnFiles:
         self.tool, self.overwrite = tool, overwrite
         self._claimed, self._made_folders = set(), []  # the innermost first
         self._own, self._others = None, {}  # names that may be replaced; stamps of others' files that will be
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, *error):
         self.close()

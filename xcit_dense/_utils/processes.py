@@ -22,11 +22,7 @@ _STARTED, _WORKERS = WeakSet(), WeakSet()
 
 
 def is_first_process(launcher: str = None) -> bool:
-    """Whether this is the first process, which does what only one process must do.
-
-    Args:
-        launcher: The launcher of the run (``cfg.launcher``), needed until the process group exists.
-    """
+    """Whether this is the first process. Until the process group exists, ``cfg.launcher`` of the run is needed."""
     return (get_rank() if is_distributed() else int(os.environ.get(_RANKS.get(launcher, ''), 0))) == 0
 
 

@@ -8,13 +8,9 @@ def with_slashes(name: str) -> str:
 
 
 def nearest(name, names, count: int = 1, cutoff: float = 0.6) -> list:
-    """Return the names that are most similar to a given one, the most similar first.
+    """Return at most ``count`` names that are similar to what a user wrote, the most similar first.
 
-    Args:
-        name: What a user wrote.
-        names: The names that exist.
-        count: How many to return at most.
-        cutoff: Minimum similarity, from 0 (any name) to 1 (only the name itself).
+    The least similarity is ``cutoff``, from 0 (any name) to 1 (only the name itself).
     """
     return difflib.get_close_matches(str(name), list(dict.fromkeys(map(str, names))), n=count, cutoff=cutoff)
 
