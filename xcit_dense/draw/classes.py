@@ -127,13 +127,8 @@ def fit_text(text, font, width) -> str:
 def chip(name, size, colour, width, suffix='', framed: bool = False) -> np.ndarray:
     """Return a name on its colour, (h, w, 3) uint8; read only, because it is kept.
 
-    Args:
-        name: The name; it is cut where it is too long.
-        size: Size of the text in pixels.
-        colour: (r, g, b).
-        width: Largest width of the chip in pixels.
-        suffix: Text after the name that is never cut, such as a score.
-        framed: Whether it has a frame, in the colour of its text.
+    ``size`` is that of the text, and ``width`` the largest of the chip, in pixels. A name that is too long is cut, but
+    not a suffix, such as a score. A frame has the colour of the text.
     """
     name = legible(name)
     font, edge = font_of(size, name), max(round(size / 5), 2)
@@ -153,13 +148,7 @@ def chip(name, size, colour, width, suffix='', framed: bool = False) -> np.ndarr
 def draw_legend(image, x, y, end, names, colours, size):
     """Write as many names with their colours as fit into a line of a PIL image, and how many more there are.
 
-    Args:
-        x: Left end of the line in pixels.
-        y: Top of the line.
-        end: Right end of the line.
-        names: The names, the most important first.
-        colours: Their colours.
-        size: Size of the text in pixels.
+    The line goes from ``x`` to ``end``, with its top at ``y``, in pixels as the ``size`` of the text.
     """
     draw, side = ImageDraw.Draw(image), round(0.85 * size)
     for place, (name, colour) in enumerate(zip(names, colours, strict=True)):
@@ -176,15 +165,12 @@ def draw_legend(image, x, y, end, names, colours, size):
 
 
 def place(boxes, sizes, shape) -> list:
-    """Find places for the chips of boxes.
+    """Return for each box the corner (x, y) of its chip, or None where there is no room.
 
     Args:
         boxes: (n, 4): x1 y1 x2 y2 in pixels, the most important first.
         sizes: Width and height of each chip.
         shape: Height and width of the picture.
-
-    Returns:
-        For each box the corner (x, y) of its chip, or None where there is no room.
     """
     boxes = np.asarray(boxes, np.float64).reshape(-1, 4)
     areas = np.maximum((boxes[:, 2:] - boxes[:, :2]).prod(1), 1)
@@ -212,9 +198,7 @@ def _candidates(box, width, height, shape, area):
     corners = [(x1, y1 - height), (x1, y2), (x2 - width, y1 - height), (x2 - width, y2), (x2, y1), (x1 - width, y1)]
     if width * height <= _SHARE * area:
         corners.insert(1, (x1, y1))
-    corners = np.array(corners)
-    corners[:, 0] = corners[:, 0].clip(0, max(shape[1] - width, 0))
-    corners[:, 1] = corners[:, 1].clip(0, max(shape[0] - height, 0))
+    corners = np.array(corners).clip(0, (max(shape[1] - width, 0), max(shape[0] - height, 0)))
     return np.hstack([corners, corners + (width, height)])
 
 

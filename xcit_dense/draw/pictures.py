@@ -18,10 +18,8 @@ _NAMED = 0.001
 #: A name is in its region if it takes at most this share of it.
 _COVERED = 0.25
 #: In pixels: largest width of a picture, largest height of a panel, gap around panels, height of a title and of a line
-#: of the note.
-WIDTH, PANEL_HEIGHT, GAP, TITLE, LINE = 1600, 480, 12, 26, 20
-#: Titles would not fit into narrower columns.
-COLUMN = 185
+#: of the note, and width of a column, as titles would not fit into narrower ones.
+WIDTH, PANEL_HEIGHT, GAP, TITLE, LINE, COLUMN = 1600, 480, 12, 26, 20, 185
 #: Percentiles of a map that its colour scale starts and ends at.
 LOW, HIGH = 1, 99
 RULE = (f'Each map has its own colour scale, from its {LOW}st to its {HIGH}th percentile (dark to bright); values '
@@ -33,7 +31,9 @@ def draw_objects(picture, boxes, labels, names, colours, masks=None, scores=None
     """Draw objects into a copy of a picture, the best on top: highest score, then smallest; without scores, smallest.
 
     Each mask is blended with the picture, not with worse objects below it. Boxes are drawn over all masks, except those
-    of duplicates: like the names of duplicates, they are not drawn into the better object.
+    of duplicates: like the names of duplicates, they are not drawn into the better object. Where names would hide
+    objects or each other, only the most important are drawn: marked ones, then large ones with a high score, then
+    duplicates.
 
     Args:
         picture: RGB (H, W, 3) uint8.
@@ -48,10 +48,6 @@ def draw_objects(picture, boxes, labels, names, colours, masks=None, scores=None
             ``wrong`` or ``duplicate``; or None. A marked object has a frame in white and black, which no class has
             together, around it: nothing of it is under the frame, and the frame is over all masks.
         size: Size of the names in pixels. Default: it depends on the size of the picture.
-
-    Returns:
-        The new picture. Where names would hide objects or each other, only the most important are drawn: marked ones,
-        then large ones with a high score, then duplicates.
     """
     picture = np.ascontiguousarray(picture, np.uint8)
     drawn, (height, width) = picture.copy(), picture.shape[:2]
@@ -129,9 +125,6 @@ def draw_map(picture, labels, names, colours, ignored=(255, ), named: bool = Tru
         colours: Their colours, from `class_colours`.
         ignored: Labels that are drawn dark. Other labels without a class are striped in the colour of an alarm.
         named: Whether to write the name of each class on its largest region.
-
-    Returns:
-        The new picture.
     """
     picture = np.ascontiguousarray(picture, np.uint8)
     labels, count = np.asarray(labels).astype(np.int32), len(names)
@@ -155,21 +148,16 @@ def _draw_names(picture, places, names, colours):
     height, width = picture.shape[:2]
     step = max(-(-max(height, width) // _COARSE), 1)
     coarse, size = places[step // 2::step, step // 2::step], text_size(picture)
-    regions = []
-    for label in np.unique(coarse):
-        if label < len(names):
-            region = _largest_region(coarse == label)
-            if region[0] >= _NAMED * coarse.size:
-                regions.append((int(label), *region))
-    regions.sort(key=lambda region: -region[1])
+    regions = [(int(label), *_largest_region(coarse == label)) for label in np.unique(coarse) if label < len(names)]
     boxes, chips = [], []
-    for label, area, (x, y), reach in regions:
+    for label, area, (x, y), reach in sorted(regions, key=lambda region: -region[1]):
+        if area < _NAMED * coarse.size:
+            break
         found = chip(names[label], size, tuple(colours[label]), min(width, 18 * size))
         x, y, reach = (x + 0.5) * step, (y + 0.5) * step, reach * step
+        room = reach  # next to a small region
         if found[..., 0].size <= _COVERED * area * step**2 and found.shape[0] <= 2 * reach:
             x, y, room = x - found.shape[1] / 2, y + found.shape[0] / 2, 0
-        else:  # next to a small region
-            room = reach
         boxes.append((x - room, y - room, x + room, y + room))
         chips.append(found)
     corners = place(boxes, [found.shape[1::-1] for found in chips], (height, width))
