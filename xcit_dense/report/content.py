@@ -17,6 +17,8 @@ from ..train.startup import versions
 MOST_PICTURES = 24
 #: The row of predictions without an object, and the column of missed objects.
 BACKGROUND = 'background'
+#: Ends of the names of the metrics that stand at the top.
+HEADLINES = ('mAP', 'mAP_50', 'mIoU', 'mAcc', 'aAcc', 'top1', 'top5')
 #: Of more classes, the log has only the worst.
 _MOST_LINES = 40
 _LETTERS = 30  # of a name
@@ -204,11 +206,7 @@ class Recorder:
         raise NotImplementedError
 
     def pictures(self, images):
-        """Yield a `Picture` of each image, drawn when asked for; one that cannot be drawn is a warning.
-
-        Args:
-            images: Pairs of the path of an image and what is known of it.
-        """
+        """Yield a `Picture` for each pair of a path and what is known of the image; a warning if it cannot be drawn."""
         reader = ImageReader(test_dataset(self.runner.cfg), on_disk=False)
         for path, known in images:
             try:

@@ -166,16 +166,11 @@ def _add_epochs(axes, points):
 
 
 def plot_curves(work_dir, out_file=None, overwrite: bool = False):
-    """Plot the curves of a training, see `figure_of`, into ``WORK_DIR/curves.png`` and return the path.
-
-    Args:
-        work_dir: The work dir of a training run.
-        out_file: Another file for the plot.
-        overwrite: Whether to replace a file that this function did not write.
+    """Plot the curves of a training, see `figure_of`, into ``WORK_DIR/curves.png`` or another file; return the path.
 
     Raises:
         DataError: There is no log.
-        OutputError: There is a file that this function did not write.
+        OutputError: There is a file that this function did not write, without ``overwrite``.
     """
     figure = figure_of(work_dir)
     out_file = Path(out_file or Path(work_dir, 'curves.png'))
@@ -220,12 +215,7 @@ def name_axes(axes, title, x, y):
 
 
 def second_axis(axes, name, forward, back):
-    """Add an axis at the top that counts in another unit, and return it.
-
-    Args:
-        name: What it shows, with the unit.
-        forward: Function from the values of the lower axis to those of this one.
-    """
+    """Add an axis at the top that counts in another unit; ``forward`` gets its values from those of the lower one."""
     top = axes.secondary_xaxis('top', functions=(forward, back))
     top.set_xlabel(name, fontsize=10, color=INK)
     top.tick_params(labelsize=9, color=FAINT, labelcolor=INK, which='both')

@@ -73,7 +73,7 @@ class DetectionRecorder(Recorder):
         paths = {number: str(self._paths.get(number) or image['file_name'])
                  for number, image in watch.truth.imgs.items()}
         rows = _rows(names, figures, objects)
-        notes = _notes(rows, objects, untested)
+        notes = _notes(rows, untested)
         if len(self._all) > 1:
             notes.append(f'The report is on the metric {watch.metric.prefix or type(watch.metric).__name__}, one of '
                          f'{counted(len(self._all), "metrics")} of the test.')
@@ -127,7 +127,7 @@ def _rows(names, figures, objects):
     return rows
 
 
-def _notes(rows, objects, untested):
+def _notes(rows, untested):
     notes = []
     if missing := [row.name for row in rows if not row.values['objects']]:
         notes.append(f'No objects in the ground truth: {listed(missing, 20)}. They are not in the means.')
@@ -180,8 +180,7 @@ class Watch:
 def figures_of(params, arrays, categories) -> dict:
     """Return AP, AP50 (if that IoU is evaluated) and AR of each class, from what a ``COCOeval`` has accumulated.
 
-    Returns:
-        By `Column` (classes, ), in the order of ``categories``; NaN for a class without objects.
+    By `Column`, they are (classes, ), in the order of ``categories``; NaN for a class without objects.
     """
     order, area = [list(params.catIds).index(number) for number in categories], params.areaRngLbl.index('all')
     precision, recall = (np.asarray(arrays[name], float)[..., order, area, :] for name in ('precision', 'recall'))

@@ -48,11 +48,7 @@ class ReportHook(Hook):
         self.by_size = None  # the SizesHook of tests at several sizes, of which the last has a report
 
     def before_test(self, runner):
-        """Claim the files.
-
-        Raises:
-            OutputError: Files that no earlier test wrote would be overwritten.
-        """
+        """Claim the files, with an `OutputError` if others that no earlier test wrote would be overwritten."""
         task = task_of(runner.cfg)
         kind = task.part('recorder')
         if kind is None:
@@ -116,13 +112,10 @@ class ReportHook(Hook):
 
 @HOOKS.register_module()
 class LoggersHook(Hook):
-    """Logs the scalars, the config and pictures of a training; a test is left alone.
+    """Logs the scalars, the config and pictures of a training to some of `KINDS`, by name; a test is left alone.
 
     The step of everything is the iteration. An error of a logger is a warning: the training continues without it.
     Nothing here changes the random numbers of the training.
-
-    Args:
-        loggers: Names of `KINDS`.
     """
     priority = 'VERY_LOW'  # after mmengine's LoggerHook, before the block at the start is logged
 

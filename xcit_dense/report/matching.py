@@ -32,13 +32,8 @@ class Match(NamedTuple):
 def match(boxes, labels, is_crowd, predictions, guesses, scores) -> Match:
     """Return the `Match` of an image; within a class it is that of pycocotools.
 
-    Args:
-        boxes: (n, 4) objects: x, y, width, height.
-        labels: (n, ) their classes.
-        is_crowd: (n, ) bool.
-        predictions: (m, 4) predicted boxes.
-        guesses: (m, ) their classes.
-        scores: (m, ) their scores.
+    Of the objects there are boxes (n, 4): x, y, width, height, with labels and ``is_crowd`` (n, ); of the predictions
+    boxes (m, 4), with labels and scores (m, ).
     """
     of_class = np.full(len(predictions), NONE)
     if not len(predictions) or not len(boxes):
@@ -220,7 +215,6 @@ def draw_sides(image, picture, truth, names, colours) -> tuple:
 
 
 def _mask(codes, shape, place):
-    """Return one mask, because those of all objects of a large picture would fill the memory; empty if of another size.
-    """
+    """Return one mask, as those of all objects of a large picture would fill the memory; empty if of another size."""
     code = codes[place]
     return mask_api.decode(code) if code is not None and tuple(code['size']) == shape else np.zeros(shape, bool)

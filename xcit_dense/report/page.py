@@ -13,7 +13,7 @@ from .._utils.files import atomic_write
 from .._utils.text import counted, printable
 from ..draw.classes import font_of, legible
 from ..errors import DataError
-from .content import shortened, shown
+from .content import HEADLINES, shortened, shown
 from .curves import INK, figure_of, new_figure
 
 _TEMPLATE = Path(__file__).parent / 'template'
@@ -24,8 +24,6 @@ _CELL = 0.42  # inches
 _LARGE = 100_000  # such counts do not fit into a cell
 _MOST_PAIRS = 20
 _WIDTH = 640  # pixels, of a picture
-#: Ends of the names of the metrics that stand at the top.
-_HEADLINES = ('mAP', 'mAP_50', 'mIoU', 'mAcc', 'aAcc', 'top1', 'top5')
 _SUBJECTS = dict(detection='detector', segmentation='segmentor', classification='classifier')
 
 
@@ -46,7 +44,7 @@ def write_page(path, content):
         style=(_TEMPLATE / 'page.css').read_text(), script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         metrics=metrics, trained=dict(_metrics(content.trained)),
-        headlines=[(name, value) for name, value in metrics if name.endswith(_HEADLINES)],
+        headlines=[(name, value) for name, value in metrics if name.endswith(HEADLINES)],
         matrix=_matrix(content.confusion), pairs=_pairs(content),
         by_size_plot=content.by_size and _as_svg(content.by_size[-1]), as_text=printable,
         pictures=map(_encoded, content.pictures), folder=folder,

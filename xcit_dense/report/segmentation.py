@@ -131,14 +131,7 @@ class PixelCounts:
         self.images, self.worst = [], []
 
     def add(self, place: int, path: str, truth: torch.Tensor, prediction: torch.Tensor):
-        """Count an image.
-
-        Args:
-            place: Its number in the data set.
-            path: The image file.
-            truth: Labels (H, W).
-            prediction: Labels of the same shape, on the same device.
-        """
+        """Count an image by its number in the data set; both sides are labels (H, W) on the same device."""
         labelled, truth, prediction = truth != self.ignored, self._numbered(truth), self._numbered(prediction)
         size = self.classes + 1
         pairs = (truth * size + prediction)[labelled]

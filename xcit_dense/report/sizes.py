@@ -20,14 +20,12 @@ from ..config.testing import find_resolution, set_test_size, set_tta
 from ..data.datasets import LOADERS, datasets
 from ..errors import ConfigError, OutOfMemory, XCiTDenseError
 from ..train.loops import is_out_of_memory
-from .content import Column, Row, tell_rows, tested_file
+from .content import HEADLINES, Column, Row, tell_rows, tested_file
 from .curves import INK, legend_below, line_style, name_axes, new_figure
 from .hooks import ReportHook
 
 #: What such a test writes into the work dir.
 FILES = 'sizes.json', 'sizes.png'
-#: Ends of the names of metrics that are shown; the JSON file has all.
-_HEADLINES = 'mAP', 'mAP_50', 'mIoU', 'mAcc', 'aAcc', 'top1', 'top5'
 _SIZE, _SECONDS, _TIME = 'size', 'seconds', 'ms/image'
 
 
@@ -120,11 +118,7 @@ def _named(size, kinds=(ValueError, OSError)):
 
 
 class SizesHook(Hook):
-    """Measures each test, and keeps a row of it: ``rows``, by size.
-
-    Args:
-        sizes: All sizes, in the order of the rows; ``size`` is that of the next test.
-    """
+    """Measures each test, and keeps a row of it: ``rows``, by size; ``size`` is that of the next test."""
     priority = 'VERY_HIGH'  # the time has no other hook in it, and LoggerHook resets the peak of a GPU
 
     def __init__(self, sizes):
@@ -187,17 +181,17 @@ class SizesHook(Hook):
         return [self.rows[size] for size in self.sizes if size in self.rows]
 
     def _names(self):
-        """Return the names of the metrics to show: the usual ones, or if there is none of them all."""
+        """Return the names of the metrics to show: the usual ones, or if there is none of them all, as in the JSON."""
         measured = _SIZE, _SECONDS, _TIME, self.memory
         names = dict.fromkeys(name for row in self._in_order() for name in row if name not in measured)
-        return [name for name in names if name.endswith(_HEADLINES)] or list(names)
+        return [name for name in names if name.endswith(HEADLINES)] or list(names)
 
     def _figure(self):
         names, sizes = self._names(), sorted(self.rows)
         rows, ticks = [self.rows[size] for size in sizes], sizes[:1]
         for size in sizes:  # as many as there is room for
             ticks += [size] if size - ticks[-1] >= max((sizes[-1] - sizes[0]) / 10, 1) else []
-        percent = ' (%)' * any(name.endswith(_HEADLINES) for name in names)
+        percent = ' (%)' * any(name.endswith(HEADLINES) for name in names)
         titles = f'metrics{percent}', f'{_TIME} of the model', self.memory
         figure, plots = new_figure(1, 2 + all(row[self.memory] for row in rows), size=(4.6, 4.2))
         for axes, title, keys in zip(plots, titles, (names, [_TIME], [self.memory]), strict=False):
