@@ -31,8 +31,7 @@ def unwrapped(model):
 def predict_by_size(model):
     """Let the steps of a model for validation and test be those of `step_by_size`, and return the model.
 
-    Args:
-        model: A model of mmengine, also in a wrapper. Steps that are set on the object itself stay.
+    It may be in a wrapper. Steps that are set on the object itself stay.
     """
     own = unwrapped(model)
     for name in {'val_step', 'test_step'} - vars(own).keys():
@@ -58,8 +57,7 @@ def step_by_size(step, model, data) -> list:
 def split_by_size(model, data) -> list:
     """Return the parts of a batch that have one size after the model's padding, each with the places of its images.
 
-    Args:
-        data: What its data preprocessor accepts. Anything but lists of images and samples is a single part.
+    Anything but lists of images and samples is a single part.
     """
     inputs = data.get('inputs') if isinstance(data, dict) else None
     if not isinstance(inputs, (list, tuple)) or not all(isinstance(image, Tensor) for image in inputs):

@@ -90,11 +90,8 @@ def _report(text, on_findings):
 
 
 def difference_of(found, wanted) -> str:
-    """Describe how one list of classes differs from another: missing and extra names, or where the order differs.
-
-    Returns:
-        The difference as text; '' if they are the same.
-    """
+    """Describe how one list of classes differs from another: missing and extra names, or where the order differs; else
+    return ''."""
     sides = (('without', [name for name in wanted if name not in found]),
              ('with', [name for name in found if name not in wanted]))
     words = [f'{word} {listed(map(repr, names))}' for word, names in sides if names]
@@ -260,12 +257,9 @@ def _labels_of_maps(maps, names, on_findings):
 
 
 def explicit_classes(cfg: Config) -> str:
-    """Describe which data sets of a config with ``classes_from_data`` have classes that the config sets itself.
+    """Say which data sets of a config with ``classes_from_data`` have classes that the config sets, and the fix; or ''.
 
     Classes that an earlier run found and wrote into its dumped config do not count: they have our colours.
-
-    Returns:
-        A sentence with the fix; '' if there are none.
     """
     if not cfg.get('classes_from_data'):
         return ''

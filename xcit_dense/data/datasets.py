@@ -27,11 +27,7 @@ _OF_MMPRETRAIN = ('CustomDataset', 'ImageNet', 'ImageNet21k', 'UnlabelledImages'
 def check_data(cfg: Config, loaders=LOADERS, on_findings: str = 'stop'):
     """Raise one error if a file or folder of the data sets of ``loaders`` does not exist or is empty.
 
-    Data that is not on a disk is left to the framework.
-
-    Args:
-        loaders: The loaders that will be used.
-        on_findings: ``stop``, or ``warn`` to log what is missing and continue.
+    With ``on_findings='warn'`` it is only logged. Data that is not on a disk is left to the framework.
 
     Raises:
         DataError: It shows the expected layout and the absolute paths that were checked.
@@ -177,7 +173,7 @@ class DataSet(UserDict):
 
     def class_of(self, registry: str, kind):
         """Return the class of a type in its config, or None if no framework has it."""
-        return class_in(self._scopes(registry), registry, kind) if isinstance(kind, str) else kind
+        return class_in(self._scopes(registry), registry, kind)
 
     def _scopes(self, registry):
         """Return the frameworks in the order in which they are searched for a name that several may have.
@@ -234,10 +230,8 @@ def of_same_size(names: str, cfg: Config) -> str:
 def is_elsewhere(part) -> bool:
     """Whether files are not on a disk, but at an address (``s3://...``) or behind another backend of mmengine.
 
-    They are left to the framework: nothing here opens them.
-
-    Args:
-        part: The config that reads them: a data set with its pipeline, a step of a pipeline, or a metric.
+    They are left to the framework: nothing here opens them. The config that reads them is that of a data set with its
+    pipeline, of a step of a pipeline, or of a metric.
     """
     backend = part.get('backend_args') or part.get('file_client_args') or {}
     prefix = part.get('data_prefix') or {}
@@ -254,8 +248,10 @@ def dicts_in(node):
         yield from dicts_in(value)
 
 
-def class_in(frameworks, registry: str, kind: str):
-    """Return the class that a name has in the first of some frameworks; None if none has it."""
+def class_in(frameworks, registry: str, kind):
+    """Return the class that a name has in the first of some frameworks, None if none has it; and a class as it is."""
+    if not isinstance(kind, str):
+        return kind
     for name in frameworks:
         try:
             found = getattr(import_module(f'{name}.registry'), registry).get(kind)

@@ -94,9 +94,7 @@ def _write_split(root, split, count, size, seed, stream, kinds, grey):
                                     **_describe(mask, is_crowd)))
     content = dict(
         info=dict(description='generated scenes of xcit_dense', version=f'size {size}, seed {seed}'),
-        licenses=[],
-        images=images,
-        annotations=annotations,
+        licenses=[], images=images, annotations=annotations,
         categories=[dict(id=i + 1, name=CLASSES[kind], supercategory='shape') for i, kind in enumerate(kinds)])
     (root / 'annotations' / f'instances_{split}2017.json').write_text(json.dumps(content))
 
@@ -132,12 +130,8 @@ def _draw_picture(rng, kind, size, alone):
 
 
 def _draw_scene(rng, size, kinds):
-    """Draw one scene with objects of some indices in `CLASSES`.
-
-    Returns:
-        The image (H, W, 3) uint8; the objects that are visible enough as (label, mask (H, W) bool, is_crowd); the
-        label map (H, W) uint8 of everything visible, 0 for the background.
-    """
+    """Draw one scene with objects of some indices in `CLASSES`: the image (H, W, 3) uint8; the objects that are visible
+    enough as (label, mask (H, W) bool, is_crowd); the label map (H, W) uint8 of all of them, 0 for the background."""
     sides = [size, int(rng.integers(size * 3 // 4, size + 1))]
     height, width = sides if rng.random() < 0.5 else sides[::-1]
     picture = texture(rng, height, width, 'noise', contrast=35).astype(np.uint8)
@@ -174,14 +168,9 @@ def _describe(mask, is_crowd):
 
 
 def paint(rng, picture, label, centre, radius):
-    """Paint a shape over an image (H, W, 3) uint8 and return the pixels that it covers (H, W) bool.
+    """Paint a shape, by its number, over an image (H, W, 3) uint8; return the pixels that it covers (H, W) bool.
 
-    Args:
-        rng: Random numbers.
-        picture: The image; it is changed.
-        label: The number of the shape.
-        centre: Its middle, x and y in pixels.
-        radius: About this many pixels.
+    Its centre is x and y in pixels, and its radius about so many pixels.
     """
     outline = _outline(CLASSES[label], rng.uniform(-0.35, 0.35)) * radius + np.asarray(centre)
     return _fill(rng, picture, outline, _TEXTURES[label])

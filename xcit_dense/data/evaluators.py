@@ -62,13 +62,7 @@ def annotation_files(cfg: Config, loaders=LOADERS[1:]) -> list:
     """
     return [(key, Path(metric['ann_file'])) for key, metric in evaluators(cfg, loaders)
             if isinstance(metric.get('ann_file'), str) and not is_elsewhere(metric)
-            and packages_in(metric_class(metric))[:1] in (['mmdet'], ['mmseg'])]
-
-
-def metric_class(metric):
-    """Return the class of a metric's config, or None if no framework has it."""
-    kind = metric.get('type')
-    return class_in(('mmdet', 'mmseg'), 'METRICS', kind) if isinstance(kind, str) else kind
+            and packages_in(class_in(('mmdet', 'mmseg'), 'METRICS', metric.get('type')))[:1] in (['mmdet'], ['mmseg'])]
 
 
 def _metrics(node, key):

@@ -27,11 +27,9 @@ MAP_SUFFIXES = ('.png', '.bmp', '.tif', '.tiff', '.gif')
 def files_below(folder, hidden_folders: bool = False) -> list:
     """Return the files below a folder, sorted; none if there is no such folder.
 
-    As in mmseg, links to folders are followed, and files whose names begin with a dot are ignored. A link back to a
-    folder that contains it is not followed. A broken link counts as a file.
-
-    Args:
-        hidden_folders: Whether to look into folders whose names begin with a dot, as mmseg does.
+    As in mmseg, links to folders are followed, and files whose names begin with a dot are ignored; folders with such
+    names only with ``hidden_folders``. A link back to a folder that contains it is not followed. A broken link counts
+    as a file.
     """
     return sorted(map(Path, names_below(folder, hidden_folders)))
 
@@ -45,11 +43,7 @@ def names_below(folder, hidden_folders: bool = False) -> list:
 
 
 def find_images(source, suffixes=IMAGE_SUFFIXES):
-    """Return the folder and the sorted image files of a file or folder, as `files_below` finds them.
-
-    Args:
-        source: The file or folder; a file is used whatever its suffix is.
-        suffixes: The suffixes of images in a folder.
+    """Return the folder and the sorted image files of a file, whatever its suffix is, or a folder, see `files_below`.
 
     Raises:
         DataError: There are no images.
@@ -115,13 +109,10 @@ def names_in_list(path) -> list:
 
 
 def label_map_of(image: Path, folder, maps_folder, map_suffix: str, suffix: str = None, ending: str = '') -> Path:
-    """Return the path of the label map of an image: the same name with a different ending.
+    """Return the path of the label map of an image below ``folder``: the same name with a different ending.
 
     Args:
-        image: The image, below ``folder``.
-        folder: The folder of the images.
-        maps_folder: The folder of the label maps.
-        map_suffix: The end of their names, such as ``_mask.png``.
+        map_suffix: The end of the names of label maps, such as ``_mask.png``.
         suffix: The end of the names of images; by default everything from the last dot on.
         ending: The part before ``suffix`` that only the names of images have.
     """

@@ -10,7 +10,7 @@ from .._utils.text import counted, listed, type_name
 from .datasets import LOADERS, DataSet, datasets, dicts_in
 from .files import IGNORED, read_files, read_map
 from .folders import IMAGE_SUFFIXES, files_below, label_map_of, names_in_list
-from .pipelines import map_loader
+from .pipelines import ignored_labels, map_loader
 
 #: The data set of plain folders, which mmsegmentation imports by this name.
 OF_FOLDERS = 'xcit_dense.data.image_folders.ImageFolderDataset'
@@ -40,11 +40,8 @@ def without_ignored(names, first: int, ignored) -> tuple:
 
 
 def label_map(first: int, ignored, count: int):
-    """Return mmseg's ``label_map``: the class of each label whose number changes, 255 for an ignored one in the files.
-
-    Returns:
-        A dict whose keys are labels minus ``first``; None if nothing changes.
-    """
+    """Return mmseg's ``label_map``: by label minus ``first``, the class if the number changes, or 255 for ignored ones;
+    None if nothing changes."""
     labels = labels_of_classes(first, ignored, count)
     return {**{label - first: IGNORED for label in sorted(ignored) if first <= label != IGNORED},
             **{label - first: place for place, label in enumerate(labels) if label - first != place}} or None
@@ -58,11 +55,7 @@ def labels_in_files(first: int, changed, count: int) -> tuple:
 
 
 def without_class(totals) -> str:
-    """Return a text on how often labels without a class occur, and how to fix them.
-
-    Args:
-        totals: Numbers of images and pixels by label.
-    """
+    """Return a text on how often labels without a class occur (numbers of images and pixels by label), and the fix."""
     words = [f'{label} ({counted(pixels, "pixels")} in {counted(images, "images")})'
              for label, (images, pixels) in totals.items()]
     options = ' '.join(map(str, totals))
@@ -117,14 +110,10 @@ def pad_as_ignored(cfg: Config):
 
     No class has the label 255, so the loss would fail at the first image that is smaller than the batch.
     """
-    model = cfg.get('model') or {}
-    heads, preprocessors = ([*dicts_in([model.get(name) for name in names])] for names in (
-        ('decode_head', 'auxiliary_head'), ('data_preprocessor', )))
-    labels = {head.get('ignore_index', IGNORED) for head in heads if 'num_classes' in head}
-    if len(labels) != 1 or not isinstance(label := labels.pop(), int) or label == IGNORED:
-        return
-    for node in [*preprocessors, *dicts_in(cfg.get('data_preprocessor'))]:  # it may also be at the top of the config
-        if node.get('seg_pad_val', 0) == IGNORED:
+    label = next(iter(ignored_labels(cfg, LOADERS[0])), IGNORED)
+    # the preprocessor may also be at the top of the config
+    for node in dicts_in([part.get('data_preprocessor') for part in (cfg.get('model') or {}, cfg)]):
+        if node.get('seg_pad_val', 0) == IGNORED and isinstance(label, int) and label != IGNORED:
             node['seg_pad_val'] = label
             print_log(f'seg_pad_val = {label} instead of {IGNORED}: the heads ignore this label (ignore_index)',
                       logger='current')
@@ -141,10 +130,9 @@ class LabelMaps:
         folder: The folder of the maps.
         suffix: The end of their names.
         ending: The part before the suffix that only the names of images have.
-        first: The label of the first class in the files: 1 with ``reduce_zero_label``.
+        first: The `first_label`.
         ignored: The labels in the files that mean "no class".
-        skipped: Those of them that the data set itself ignores: they use up no class number, and higher labels move
-            down.
+        skipped: Those that are `own_ignored`: they use up no class number, and higher labels move down.
         is_read: Whether a step of the frameworks reads the maps; otherwise nothing is known of the labels in them.
     """
 
@@ -187,8 +175,3 @@ class LabelMaps:
         # data sets that read one kind of image list names without suffixes
         return [label_map_of(images / name, images, folder, self.suffix, '' if self._is_exact else None, self.ending)
                 for name in names_in_list(self._list)]
-
-    def wrong_labels(self, content, count: int) -> list:
-        """Return the labels of a map that are neither one of ``count`` classes nor ignored."""
-        known = {*self.ignored, *self.labels(count)}
-        return [label for label, _ in content['labels'] if label not in known]

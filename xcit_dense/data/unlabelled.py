@@ -64,13 +64,9 @@ class UnlabelledImages(BaseDataset):
 
 
 class UnlabelledSource(ClassImages):
-    """The images of an `UnlabelledImages`.
+    """The images of an `UnlabelledImages`; a `DataError` if they are not on a disk.
 
-    Raises:
-        DataError: They are not on a disk.
-
-    Attributes:
-        left_out: What the images that are left out are, by pattern.
+    ``left_out`` has by pattern what the images that are left out are.
     """
 
     def __init__(self, dataset):
@@ -118,17 +114,11 @@ class UnlabelledSource(ClassImages):
 
 
 def find_left_out(names) -> dict:
-    """Return what not to train on: label maps, and images of the validation and the test if there are training ones.
+    """Return by pattern what not to train on: label maps, and images of validation and test if there are training ones.
 
-    Files are label maps if they are below a folder with a usual name of such folders, or have a usual ending
-    (``_mask.png``). Images are for validation or test if a folder beside theirs, or beside one above it, has the same
-    name with "train" in place of "val" or "test".
-
-    Args:
-        names: The images, relative to their folder.
-
-    Returns:
-        What they are, by pattern.
+    Files, relative to their folder, are label maps if they are below a folder with a usual name of such folders, or
+    have a usual ending (``_mask.png``). Images are for validation or test if a folder beside theirs, or beside one
+    above it, has the same name with "train" in place of "val" or "test".
     """
     patterns = _patterns_of_maps(names)
     images = _without(names, patterns)

@@ -14,10 +14,8 @@ from .findings import Finding
 
 
 def wanted_classes(dataset, from_data: bool):
-    """Return the class names that a config sets for its data set, or the data set's own; None if any will do.
-
-    Args:
-        from_data: Whether the names come from the data, unless the config already has some.
+    """Return the class names that a config sets for its data set, else with ``from_data`` None, as any will do, or the
+    data set's own.
 
     Raises:
         DataError: The config names a file of classes that cannot be read.
@@ -35,16 +33,10 @@ def wanted_classes(dataset, from_data: bool):
 
 
 def check_names(source, wanted, found, spelt: bool = False) -> list:
-    """Compare the class names of a config and of a file, by name.
+    """Return findings on class names that a config wants, or None if any will do, and those found in a file, in order.
 
-    Args:
-        wanted: The names of the config, or None if any will do.
-        found: The names of the file, in its order.
-        spelt: Whether they decide nothing, as names next to label maps that the config names itself: then they may be
-            other spellings, in any order, unless most are missing.
-
-    Returns:
-        Findings.
+    With ``spelt`` they decide nothing, as names next to label maps that the config names itself: then they may be other
+    spellings, in any order, unless most are missing.
     """
     if wanted is None:
         return []
@@ -77,12 +69,10 @@ def listed_names(path):
 
 
 def check_classes(cfg) -> list:
-    """Compare the number of classes of the heads and the classes of the other data with those of the training data.
+    """Return where the number of classes of the heads or the classes of other data are not those of the training data.
 
-    With ``classes_from_data`` there is nothing to compare before `xcit_dense.data.classes.take_classes`.
-
-    Returns:
-        Findings; those that concern only the test data are warnings.
+    With ``classes_from_data`` there is nothing to compare before `xcit_dense.data.classes.take_classes`. Findings that
+    concern only the test data are warnings.
     """
     if words := explicit_classes(cfg):
         return [Finding('class-explicit', cfg.filename or 'the config', value=words)]
@@ -125,11 +115,7 @@ def _classes_of(dataset, from_data):
 
 
 def check_beside(cfg, loaders=LOADERS) -> list:
-    """Find data sets that a loader reads twice, and metrics whose annotation file is not the one of their loader.
-
-    Returns:
-        Findings.
-    """
+    """Find data sets that a loader reads twice, and metrics whose annotation file is not the one of their loader."""
     return [finding for loader in loaders for finding in (*_twice(cfg, loader), *_judged(cfg, loader))]
 
 

@@ -77,11 +77,9 @@ def _classes_of_maps(dataset, wanted):
 
 
 def check_data_sets(cfg, loaders=LOADERS, use_cache: bool = True) -> dict:
-    """Check each data set of some loaders once.
+    """Check each data set of some loaders once, and return a `Report` for each.
 
-    Returns:
-        A `Report` for each data set, by the names of its users, see `datasets`: ``val_dataloader,
-        test_dataloader``, or ``train_dataloader.0``.
+    They are by the names of its users, see `datasets`: ``val_dataloader, test_dataloader``, or ``train_dataloader.0``.
     """
     users, parts = {}, set()
     for dataset in datasets(cfg, loaders):
@@ -113,16 +111,10 @@ def _add_unused(trained):
 
 
 def check_before_training(cfg, on_findings: str = 'stop'):
-    """Check the data that a training will use; in a run of several processes only the first one does.
+    """Check the data that a training will use, see `check_data_sets`; of several processes only the first one does.
 
-    Call it before `xcit_dense.data.classes.take_classes`, which stops at the first problem.
-
-    Args:
-        cfg: The config, with its launcher.
-        on_findings: ``stop`` raises an error if there are errors; ``warn`` only logs them. Warnings are always logged.
-
-    Returns:
-        The result of `check_data_sets`.
+    Call it before `xcit_dense.data.classes.take_classes`, which stops at the first problem. ``on_findings='warn'`` only
+    logs errors. Warnings are always logged.
 
     Raises:
         ConfigError: ``on_findings`` is something else.
@@ -200,11 +192,7 @@ def warn_of_other_classes(cfg, checkpoint, source):
     """Log a warning if `classified_data` has different class names than a checkpoint, or a different order.
 
     Labels are compared as numbers, so nothing else would notice. Names in the config may be for display: either they or
-    the names of the folders must match the checkpoint.
-
-    Args:
-        checkpoint: The content of the file; without names nothing is compared.
-        source: The file, for the message.
+    the names of the folders must match the content of the checkpoint. Without names in it, nothing is compared.
     """
     known = known_classes(checkpoint, source)
     for dataset in classified_data(cfg) if known else ():

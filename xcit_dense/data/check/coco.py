@@ -204,10 +204,9 @@ class _Check:
         return used, unused
 
     def check_boxes(self):
-        """Find wrong boxes and areas of the annotations that are used.
+        """Find wrong boxes and areas of the annotations that are used; return those whose masks are read.
 
-        Returns:
-            The annotations whose masks are read: training ignores some for their boxes, a metric reads all.
+        Training ignores some for their boxes, a metric reads all.
         """
         boxes, area, sizes = (*(self.columns['annotations'][name] for name in ('bbox', 'area')), self.of_image_size)
         self.add_where('area-empty', 'annotations', self.used & (area <= 0), lambda i: f'{area[i]:g}')

@@ -32,8 +32,7 @@ FAR = 10
 def read_coco(path, tested: bool = True):
     """Return the content of an annotation file, and what is wrong with the file or None.
 
-    Args:
-        tested: Whether it may lack the list of annotations, as COCO's own file for the test images does.
+    If it is ``tested``, it may lack the list of annotations, as COCO's own file for the test images does.
     """
     try:
         content = read_json(path)
@@ -94,11 +93,7 @@ def _area_of(mask):
 
 
 def columns_of(records, fields):
-    """Read some fields of many records.
-
-    Args:
-        records: A list that should hold dicts.
-        fields: The kind of value of each field: ``id``, ``text``, ``number`` or ``box``.
+    """Read some fields, by their kinds of value in `_KINDS`, of a list of records that should be dicts.
 
     Returns:
         The indices (int array) of the records that have every field; the columns of these records by name: a list of

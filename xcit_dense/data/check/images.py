@@ -21,14 +21,7 @@ _SAMPLES, _FOUND = 16, 12
 class ImageCheck:
     """What the checks of all kinds of data share: findings, and a look at image files as the pipeline reads them.
 
-    Args:
-        dataset: The config of the data set.
-        source: What is checked: the annotation file, or the folder of images.
-        use_cache: Whether to reuse results for files with the same size and time.
-
-    Attributes:
-        findings: What was found so far.
-        turned: Whether the pipeline rotates images as their EXIF orientation says.
+    ``source`` is what is checked: the annotation file, or the folder of images. For ``turned`` see `turns_images`.
     """
 
     def __init__(self, dataset, source, use_cache: bool):
@@ -76,14 +69,9 @@ class ImageCheck:
 
 
 def choose_samples(found, images) -> dict:
-    """Choose images to draw: some with findings of every kind, then others, spread over the data set.
+    """Return captions by image of some to draw: with findings of every kind, then others, spread over the data set.
 
-    Args:
-        found: Pairs of an image and its `Finding`.
-        images: Others, of which those without errors are chosen.
-
-    Returns:
-        The captions by image.
+    What was found are pairs of an image and its `Finding`; of the other images, those without errors are chosen.
     """
     captions, faulty = {}, {image for image, finding in found if finding.severity == ERROR}
     for place in each_kind_first([finding for _, finding in found]):
@@ -172,8 +160,8 @@ class _Check(ImageCheck):
                 kind, file, words = 'image-rotated', image, words[::-1]
             self.add(kind, file, 'image', image, f'{words[0]}, not {words[1]} (width x height)')
         if self.names is not None:
-            wrong = self.maps.wrong_labels(content, len(self.names))
-            if wrong:
+            known = {*self.maps.ignored, *self.maps.labels(len(self.names))}
+            if wrong := [label for label, _ in content['labels'] if label not in known]:
                 self.without_class.append((path, image, wrong))
         labels = np.array(content['labels']).reshape(-1, 2)
         self.totals[labels[:, 0]] += np.stack([np.ones(len(labels), np.int64), labels[:, 1]], 1)

@@ -28,7 +28,7 @@ _LINES, _BAND = 3, 57
 
 
 def draw_contact_sheet(report, out_file, first_names=(), palette=None) -> int:
-    """Draw images with boxes, masks and names, or with coloured label maps.
+    """Draw images with boxes, masks and names, or with coloured label maps, and return how many; no file without any.
 
     Args:
         report: The report of a data set; as many of its ``samples`` are drawn as there is room for.
@@ -36,9 +36,6 @@ def draw_contact_sheet(report, out_file, first_names=(), palette=None) -> int:
         first_names: Classes that get their colours before those of the report; with the same names here, sheets of
             several data sets have the same colours.
         palette: Colours by name of classes that have one in the data set.
-
-    Returns:
-        How many images were drawn; if there are none, no file is written.
     """
     names = [name for name, *_ in report.classes if name != IGNORED_NAME]
     coloured = list(dict.fromkeys([*first_names, *names]))
