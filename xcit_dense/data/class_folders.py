@@ -24,13 +24,9 @@ class Line(NamedTuple):
 
 
 class ClassImages:
-    """The images of a data set and their classes.
-
-    Args:
-        dataset: The config of a `CustomDataset` of mmpretrain, or of one that lists its images in the same way.
+    """The images and classes of a `CustomDataset` of mmpretrain, or of a data set that lists its images like it.
 
     Attributes:
-        dataset: The config.
         folder: The folder of the images.
         list: The file that lists them, or None if their folders are their classes.
         suffixes: The suffixes of images in folders, in lower case.
@@ -67,9 +63,8 @@ class ClassImages:
     def classes(self, known=None) -> tuple:
         """Return the names of the classes in the order of their labels.
 
-        Args:
-            known: Names for a list without a ``classes.txt`` next to it, and for images without classes. By default
-                the labels are the names.
+        Those that are ``known`` are for a list without a ``classes.txt`` next to it, where otherwise the labels are the
+        names, and for images without classes.
 
         Raises:
             DataError: There are no classes, or the file of their names cannot be used.
@@ -104,7 +99,6 @@ class ClassImages:
 
     @cached_property
     def lines(self) -> list:
-        """The lines of the list."""
         try:
             text = self.list.read_bytes().decode()
         except (OSError, ValueError) as error:

@@ -6,13 +6,13 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 
 from .._utils.processes import is_first_of_any_launcher
-from .._utils.text import counted, listed
+from .._utils.text import counted, listed, type_name
 from ..draw.classes import class_colours
 from ..errors import DataError
 from ..weights import classes_of_checkpoint
 from ..weights.contents import get_dataset_meta
 from .class_folders import ClassImages
-from .datasets import LOADERS, DataSet, datasets, dicts_in, is_elsewhere
+from .datasets import LOADERS, DataSet, datasets, dicts_in, is_elsewhere, stop_or_warn
 from .evaluators import set_top_k
 from .files import IGNORED, cached, read_class_list, read_json
 from .label_maps import LabelMaps, names_path_of, pad_as_ignored, without_class, without_ignored
@@ -29,10 +29,9 @@ _OF_RECIPES = 80, 150, 1000, 0
 
 
 def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2], on_findings: str = 'stop'):
-    """Fill in the classes of a config with ``classes_from_data``; other configs only get `set_top_k`.
+    """Fill in the classes of data sets and heads of a config with ``classes_from_data``; others only get `set_top_k`.
 
     Args:
-        cfg: The config; its data sets and heads are changed.
         checkpoint: A checkpoint that was trained with the classes. Without one, they come from the training data.
         source: The file of the checkpoint, for errors.
         loaders: The data that will be used; it must have the same classes in the same order, because the frameworks
@@ -45,24 +44,24 @@ def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2],
     """
     pad_as_ignored(cfg)
     if words := explicit_classes(cfg):
-        _report(words, on_findings)
+        stop_or_warn(words, on_findings)
     if words or not cfg.get('classes_from_data'):
         if count := outputs_of(cfg.get('model')):
             set_top_k(cfg, count)
         return
     others = datasets(cfg, loaders)
+    ignored = ignored_labels(cfg, LOADERS[0])
     if checkpoint is None:
         first = datasets(cfg, LOADERS[:1])[0]
         others = [dataset for dataset in others if dataset.data is not first.data]
-        ignored = ignored_labels(cfg, LOADERS[0])
         wanted, origin = classes_of_data(first, on_findings=on_findings, ignored=ignored), 'the training data'
     else:
         wanted, origin = dict(classes=classes_of_checkpoint(checkpoint, source)), source
     for dataset in others:
         try:
-            found = classes_of_data(dataset, wanted['classes'], on_findings, ignored_labels(cfg, LOADERS[0]))
+            found = classes_of_data(dataset, wanted['classes'], on_findings, ignored)
         except DataError as error:
-            _report(str(error), on_findings)
+            stop_or_warn(str(error), on_findings)
             continue
         differences = {key: difference_of(found.get(key, ()), values) for key, values in wanted.items()}
         if differences.pop('category_ids', '') and not any(differences.values()):  # mmdet numbers them in each file
@@ -71,22 +70,16 @@ def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2],
         words = '; '.join(f'{key}: {difference}' for key, difference in differences.items() if difference)
         if words:
             advice = ClassImages(dataset).advice if dataset.reader == 'CustomDataset' else ''
-            _report(f'{dataset.name} ({dataset.root.absolute()}) has different classes than {origin}, or a different '
-                    f'order: {words}. Make them the same'
-                    + (', or use a checkpoint of a model for this data' if checkpoint else '')
-                    + f'. {advice}'.rstrip(), on_findings)
+            stop_or_warn(f'{dataset.name} ({dataset.root.absolute()}) has different classes than {origin}, or a '
+                         f'different order: {words}. Make them the same'
+                         + (', or use a checkpoint of a model for this data' if checkpoint else '')
+                         + f'. {advice}'.rstrip(), on_findings)
     set_classes(cfg, **wanted)
 
 
 def known_classes(checkpoint, source=None) -> tuple:
     """Return the class names in a checkpoint, or () if it has none."""
     return classes_of_checkpoint(checkpoint, source) if get_dataset_meta(checkpoint).get('classes') else ()
-
-
-def _report(text, on_findings):
-    if on_findings == 'stop':
-        raise DataError(text)
-    print_log(text, logger='current', level=logging.WARNING)
 
 
 def difference_of(found, wanted) -> str:
@@ -150,8 +143,7 @@ def set_class_count(head, count: int):
 def heads_of_classes(node, key=''):
     """Yield every dict in a model's config whose `class_count` is, or should be, the number of classes of the data."""
     if isinstance(node, dict):
-        kind = node.get('type')
-        name = kind.rpartition('.')[2] if isinstance(kind, str) else getattr(kind, '__name__', '')
+        name = type_name(node.get('type'))
         is_classifier = name == _CLASSIFIER and node.get('num_classes') != 0  # without a head of its own
         if not is_classifier and (key.endswith(_OTHER_CLASSES) or name in _OTHER_CLASSES_TYPES):
             return
@@ -171,16 +163,14 @@ def outputs_of(model):
 
 
 def classes_of_data(dataset, known=None, on_findings: str = 'stop', ignored=()) -> dict:
-    """Return the classes of a data set.
+    """Return the names of the ``classes`` of a data set; for a COCO file also ``category_ids``.
+
+    The order is that of the file, as in mmdet, of labels, or of the sorted names of class folders, as in mmpretrain.
 
     Args:
         known: Names for label maps without ``classes.txt``; by default the labels are the names.
         on_findings: ``stop``, or ``warn`` to log label maps that cannot be used and continue with the others.
         ignored: Labels that the heads ignore, in addition to those that the data set ignores.
-
-    Returns:
-        ``classes``, their names; for a COCO file also ``category_ids``. The order is that of the file, as in mmdet, of
-        the labels, or of the sorted names of class folders, as in mmpretrain.
 
     Raises:
         DataError: The annotation file is not a COCO file, ``classes.txt`` or a label map cannot be used, or there are
@@ -218,15 +208,15 @@ def _classes_of_folders(dataset, known, on_findings, ignored):
         print_log(f'no {names_file}: the classes are the labels {first} to {highest} in {folder}. If one of them means '
                   '"no class" (void, border), --ignore-label LABEL leaves it out', logger='current')
     if len(names) < 2:
-        _report(f'the label maps in {folder} have {"only one class" if names else "no class"}, but segmentation '
-                f'needs at least two. A pixel is the number of its class from {first}; {IGNORED} is ignored. If '
-                'objects are drawn as 255 on 0, write them as 1, or use --palette FILE with the lines '
-                '"background 0 0 0" and "object 255 255 255"', on_findings)
+        stop_or_warn(f'the label maps in {folder} have {"only one class" if names else "no class"}, but segmentation '
+                     f'needs at least two. A pixel is the number of its class from {first}; {IGNORED} is ignored. If '
+                     'objects are drawn as 255 on 0, write them as 1, or use --palette FILE with the lines '
+                     '"background 0 0 0" and "object 255 255 255"', on_findings)
     if wrong := {label: found for label, found in labels.items() if label not in maps.labels(len(names))}:
         label, (path, *_) = max(wrong.items())
         totals = {label: (images, pixels) for label, (_, images, pixels) in sorted(wrong.items())}
-        _report(f'{path} has the label {label}, but the {counted(len(names), "classes")} have '
-                f'{maps.in_words(len(names))}. {without_class(totals)}', on_findings)
+        stop_or_warn(f'{path} has the label {label}, but the {counted(len(names), "classes")} have '
+                     f'{maps.in_words(len(names))}. {without_class(totals)}', on_findings)
     return names
 
 
@@ -244,10 +234,10 @@ def _labels_of_maps(maps, names, on_findings):
     paths, found = maps.paths(whole=not names), {}
     for path, state in zip(paths, maps.read(paths), strict=True):
         if state.fault:
-            _report(f'{path} cannot be read: {state.value or "it does not exist"}', on_findings)
+            stop_or_warn(f'{path} cannot be read: {state.value or "it does not exist"}', on_findings)
         elif 'labels' not in state.content:
-            _report(f'{path} is not a label map: a pixel must be one number from 0 to 255, but the file has the '
-                    f'mode {state.content["mode"]}. --palette FILE converts colours', on_findings)
+            stop_or_warn(f'{path} is not a label map: a pixel must be one number from 0 to 255, but the file has the '
+                         f'mode {state.content["mode"]}. --palette FILE converts colours', on_findings)
         else:
             for label, amount in state.content['labels']:
                 if label not in maps.ignored:

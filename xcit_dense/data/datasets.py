@@ -50,6 +50,11 @@ def check_data(cfg: Config, loaders=LOADERS, on_findings: str = 'stop'):
                f'Layouts that are recognised: {page}.')
             + ''.join(f'\nFound in {root}:\n{seen_in(root)}' for root in dict.fromkeys(needed.values())
                       if root.is_dir()))
+    stop_or_warn(text, on_findings)
+
+
+def stop_or_warn(text: str, on_findings: str):
+    """Raise a `DataError` if ``on_findings`` is ``stop``, otherwise log its text as a warning."""
     if on_findings == 'stop':
         raise DataError(text)
     print_log(text, logger='current', level=logging.WARNING)
@@ -127,7 +132,6 @@ class DataSet(UserDict):
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether its files are not on a disk, see `is_elsewhere`."""
         return is_elsewhere(self)
 
     @property

@@ -119,8 +119,7 @@ def _write_image(file, picture, grey):
 
 
 def _draw_picture(rng, kind, size, alone):
-    """Draw one object, in front of a patch with a random texture, or larger and alone; an image (size, size, 3) uint8.
-    """
+    """Draw an image (size, size, 3) uint8 of one object, before a patch with a random texture, or larger and alone."""
     picture, radius = texture(rng, size, size, 'noise', contrast=35).astype(np.uint8), (0.25, 0.45)
     if not alone:
         radius = 0.2, 0.36

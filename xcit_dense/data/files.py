@@ -50,17 +50,13 @@ class Unreadable(Exception):
 
 
 def read_files(paths, read, kind, source, use_cache: bool = True, name: str = 'files') -> list:
-    """Read files in several threads, with a progress bar.
+    """Read files in several threads, with a progress bar, and return a `FileState` for each.
 
     Args:
         read: Called with the path of a regular file; its result must fit in JSON. It raises `Unreadable` or `OSError`.
-        kind: What is read, for the cache.
-        source: The data set, for the cache.
+        kind, source: What is read of which data set, for the cache.
         use_cache: Whether to reuse results for files with the same size and time.
         name: The name of the files in the progress bar.
-
-    Returns:
-        A `FileState` for each path.
     """
     known = use_cache and recall(kind, source) or {}
 

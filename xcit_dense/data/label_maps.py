@@ -124,7 +124,6 @@ class LabelMaps:
 
     Args:
         ignored: Labels that heads or metrics ignore, as they come out of the pipeline.
-        use_cache: Whether to reuse results for files with the same size and time.
 
     Attributes:
         folder: The folder of the maps.
@@ -146,11 +145,8 @@ class LabelMaps:
         kind, _ = map_loader(dataset)
         self.is_read = kind in (LoadAnnotations, dataset.class_of('TRANSFORMS', 'LoadAnnotations')) if kind else (
             not dataset.get('pipeline'))
-        self._images = dataset.folder('img_path')
         self.ending = dataset.get('image_ending') or ''
-        self._list = dataset.ann_file if dataset.get('ann_file') else None
-        self._is_exact = dataset.reader == 'BaseSegDataset'
-        self._use_cache = use_cache
+        self._dataset, self._use_cache = dataset, use_cache
 
     def read(self, paths) -> list:
         """Return the states of label maps as `read_files` does; the content of each is that of `read_map`."""
@@ -169,9 +165,10 @@ class LabelMaps:
     def paths(self, whole: bool = False) -> list:
         """Return the label maps of the data set: those of its list of images, or all in the folder."""
         folder = self.folder.absolute()
-        if whole or not self._list:
+        if whole or not self._dataset.get('ann_file'):
             return [path for path in files_below(folder) if path.name.endswith(self.suffix)]
-        images = self._images.absolute()
+        images = self._dataset.folder('img_path').absolute()
         # data sets that read one kind of image list names without suffixes
-        return [label_map_of(images / name, images, folder, self.suffix, '' if self._is_exact else None, self.ending)
-                for name in names_in_list(self._list)]
+        suffix = '' if self._dataset.reader == 'BaseSegDataset' else None
+        return [label_map_of(images / name, images, folder, self.suffix, suffix, self.ending)
+                for name in names_in_list(self._dataset.ann_file)]

@@ -52,7 +52,6 @@ class UnlabelledImages(BaseDataset):
         super().__init__(**options)
 
     def load_data_list(self) -> list:
-        """Return one record per image."""
         source = UnlabelledSource(self._config)
         # of a broken link the data check says that it is ignored
         paths = [path for path, _ in source.images() if source.list or os.path.exists(path)]

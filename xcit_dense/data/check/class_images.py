@@ -114,7 +114,6 @@ class _Check(ImageCheck):
             f'{self.data.list_help}'))
 
     def lines(self):
-        """Find lines of the list that cannot be used."""
         for line in self.data.lines if self.data.list else ():
             if line.fault:
                 self.add('list-line', self.source, 'lines', line.number, line.fault, line.number)
@@ -136,7 +135,6 @@ class _Check(ImageCheck):
                 f'({names})'))
 
     def image(self, path, label, header):
-        """Find the problems of an image."""
         if header.fault == 'missing' and not self.data.list:
             self.add('image-left-out', path, value='it is a broken link')
             return
@@ -165,8 +163,7 @@ class _Check(ImageCheck):
 
     def two_classes(self):
         """Find copies of one image in several classes."""
-        labels = [(path, mark, label) for path, label, mark in self.images]
-        for same in copies_between(labels, self.source, self.use_cache):
+        for same in copies_between(self.images, self.source, self.use_cache):
             words = listed((f'{shown(self.name(label))} ({os.path.relpath(path, self.data.folder)})'
                             for path, label in same), 3)
             for path in dict.fromkeys(path for path, _ in same):
@@ -189,12 +186,9 @@ class _Check(ImageCheck):
 
 
 def copies_between(images, source, use_cache: bool) -> list:
-    """Return the files that have copies in several groups, lists of pairs of a path and its group.
-
-    Images have a path, a mark and a group.
-    """
+    """Return those of some images (path, group, mark) that have copies in several groups: lists of path and group."""
     by_mark, by_content = defaultdict(list), defaultdict(list)
-    for path, mark, group in images:
+    for path, group, mark in images:
         by_mark[mark].append((path, group))
     alike = [members for mark, members in by_mark.items() if mark and len({group for _, group in members}) > 1]
     paths = list(dict.fromkeys(path for members in alike if len({path for path, _ in members}) > 1
@@ -208,12 +202,12 @@ def copies_between(images, source, use_cache: bool) -> list:
 
 def add_shared(reports, use_cache: bool = True):
     """Add findings to the reports of other data for images that are also in the training data: `check_data_sets`."""
-    trained = [(path, mark, True) for names, report in reports.items() if names.startswith(LOADERS[0])
+    trained = [(path, True, mark) for names, report in reports.items() if names.startswith(LOADERS[0])
                for path, _, mark in report.images or ()]
     for names, report in reports.items():
         if names.startswith(LOADERS[0]) or not report.images or not trained:
             continue
-        own = [(path, mark, False) for path, _, mark in report.images]
+        own = [(path, False, mark) for path, _, mark in report.images]
         for same in copies_between(trained + own, report.source, use_cache):
             first = next(path for path, is_trained in same if is_trained)
             report.findings += [Finding('image-in-training', path, 'files', path, None,

@@ -35,7 +35,6 @@ class ImageCheck:
         self._cuts = not self._own and self._channels is None and step.get('color_type') != 'unchanged'
 
     def add(self, kind, file, part='', row=None, value='', id=None):
-        """Add a finding; see `Finding`."""
         row = os.fspath(row) if isinstance(row, os.PathLike) else row
         self.findings.append(Finding(kind, str(file), part, row, id, value))
 

@@ -17,9 +17,7 @@ from ..channels import CHANNEL_SUFFIXES, decode, stretched
 from .images import IGNORED_NAME
 
 _COLUMNS, _ROWS = 4, 4
-_WIDTH, _HEIGHT = 480, 360
-_CAPTION = 44
-_GAP = 12
+_WIDTH, _HEIGHT, _CAPTION, _GAP = 480, 360, 44, 12
 #: Sizes of text in pixels.
 _TITLE, _TEXT = 14, 13
 _NO_CLASS = '(no class)'
@@ -28,14 +26,11 @@ _LINES, _BAND = 3, 57
 
 
 def draw_contact_sheet(report, out_file, first_names=(), palette=None) -> int:
-    """Draw images with boxes, masks and names, or with coloured label maps, and return how many; no file without any.
+    """Draw samples of a report, with boxes, masks and names or label maps, into a PNG file, and return how many.
 
-    Args:
-        report: The report of a data set; as many of its ``samples`` are drawn as there is room for.
-        out_file: The PNG file to write.
-        first_names: Classes that get their colours before those of the report; with the same names here, sheets of
-            several data sets have the same colours.
-        palette: Colours by name of classes that have one in the data set.
+    As many are drawn as there is room for; without any, no file is written. With the same ``first_names``, which get
+    their colours before the other classes, sheets of several data sets have the same colours. ``palette`` has those of
+    the data set by name.
     """
     names = [name for name, *_ in report.classes if name != IGNORED_NAME]
     coloured = list(dict.fromkeys([*first_names, *names]))
@@ -69,7 +64,9 @@ def _cell(sample, names, colours, band):
     if 'map' in sample:
         drawn, legend = _draw_map(fitted, sample, names, colours)
     elif 'label' in sample:
-        drawn, legend = _draw_class(fitted, sample['label'], colours)
+        drawn, legend = np.array(fitted), [sample['label']] * bool(sample['label'])
+        for label in legend:
+            paste(drawn, chip(label, _TEXT, colours.get(label, WHITE), width), 0, 0)
     else:
         drawn, legend = _draw_objects(fitted, sample['annotations'], colours, scale)
         title += f'   {counted(len(sample["annotations"]), "objects")}'
@@ -120,13 +117,6 @@ def _mask(segmentation, size, scale):
         corners = np.array(polygon, np.float64).reshape(-1, 2) * scale
         cv2.fillPoly(mask, [corners.round().astype(np.int32)], 1)
     return mask
-
-
-def _draw_class(picture, label, colours):
-    pixels = np.array(picture)
-    if label:
-        paste(pixels, chip(label, _TEXT, colours.get(label, WHITE), picture.width), 0, 0)
-    return pixels, [label] if label else []
 
 
 def _draw_map(picture, sample, names, colours):
