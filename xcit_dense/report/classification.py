@@ -26,11 +26,9 @@ class ClassificationRecorder(Recorder):
         self._results = []
 
     def see(self, batch, outputs):
-        """Keep what was predicted."""
         self._results += map(result_of, outputs)
 
     def content(self, metrics):
-        """Return the `Content`; None if images do not have exactly one label."""
         results = collect_results(self._results, len(self.dataset), 'cpu')
         if results is None:
             return None
@@ -58,7 +56,6 @@ class ClassificationRecorder(Recorder):
                        self.work_dir())
 
     def draw(self, path, picture, known):
-        """Return a mistake as a `Picture`."""
         return Picture(path, f'{self._names[known.truth]} predicted as {self._names[known.prediction]} '
                        f'({known.probability:.1%})', picture, None)
 

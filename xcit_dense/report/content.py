@@ -17,7 +17,7 @@ from ..train.startup import versions
 MOST_PICTURES = 24
 #: The row of predictions without an object, and the column of missed objects.
 BACKGROUND = 'background'
-#: Ends of the names of the metrics that stand at the top.
+#: Ends of the names of the usual metrics, which stand at the top.
 HEADLINES = ('mAP', 'mAP_50', 'mIoU', 'mAcc', 'aAcc', 'top1', 'top5')
 #: Of more classes, the log has only the worst.
 _MOST_LINES = 40
@@ -187,8 +187,7 @@ class Recorder:
         self.classes, self.palette = tuple(meta.get('classes') or ()), meta.get('palette')
 
     def see(self, batch, outputs):
-        """Look at a batch of the data loader and the data samples that the model made of it; called after the metrics.
-        """
+        """Look at a batch of the data loader and the data samples that the model made of it, after the metrics did."""
 
     def content(self, metrics):
         """Return the `Content`, in the first process; all processes call it, so that they can join what they saw.

@@ -66,13 +66,10 @@ def read_curves(work_dir):
 
 
 def figure_of(work_dir):
-    """Return the curves of a training as a figure of matplotlib: losses, metrics, schedules.
+    """Return the curves of a training, see `read_curves`, as a figure of matplotlib: losses, metrics, schedules.
 
     Losses on the validation data (``val/NAME``) are dashed, in the colour of the same loss in training. Of a
     training without labels there are also the entropies of the outputs, with their bounds.
-
-    Raises:
-        DataError: There is no log.
     """
     curves = read_curves(work_dir)
     metrics = [name for name in curves if name.endswith(_METRICS)]

@@ -45,22 +45,19 @@ class DetectionRecorder(Recorder):
         self._paths = {}
 
     def see(self, batch, outputs):
-        """Keep where the images are."""
         self._paths.update((sample.get('img_id'), sample.get('img_path')) for sample in outputs)
 
     def content(self, metrics):
-        """Return the `Content`, see `Recorder`."""
         every = all_gather_object(self._paths)
         if get_rank():
             return None
         self._paths = {key: path for paths in every for key, path in paths.items() if path}
         watch = next((watch for watch in self._watches if watch.evaluated), None)
-        if watch is None and any({'bbox', 'segm'} & {*each.metric.metrics} and not each.metric.format_only
-                                 for each in self._watches):
-            self.warn('the model found no object in any image: train it longer')
-            return None
         if watch is None:
-            self.warn('its figures are those of a CocoMetric with metric bbox or segm that evaluates at least one '
+            found_nothing = any({'bbox', 'segm'} & {*each.metric.metrics} and not each.metric.format_only
+                                for each in self._watches)
+            self.warn('the model found no object in any image: train it longer' if found_nothing else
+                      'its figures are those of a CocoMetric with metric bbox or segm that evaluates at least one '
                       f'prediction, and the test has {listed(type(metric).__name__ for metric in self._all)} without '
                       "them. If it is missing, add dict(type='CocoMetric', metric='bbox') to test_evaluator")
             return None
@@ -109,7 +106,6 @@ class DetectionRecorder(Recorder):
         return [of_config[name] for name in names] if {*names} <= {*of_config} else class_colours(names)
 
     def draw(self, path, picture, known):
-        """Return an `Image` as a `Picture`."""
         return Picture(path, _caption(known), *draw_sides(known, picture, *self._shown))
 
 

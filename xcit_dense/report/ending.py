@@ -35,7 +35,6 @@ class EndingHook(Hook):
         self._key, self._start = None, None
 
     def before_train_epoch(self, runner):
-        """Begin to measure time."""
         self._start = self._start or (time.time(), runner.iter)
 
     def after_val_epoch(self, runner, metrics=None):
@@ -56,7 +55,6 @@ class EndingHook(Hook):
             runner.logger.info('; '.join(filter(None, (text, self._expected_end(runner)))))
 
     def after_train(self, runner):
-        """Log the block."""
         if is_first_process():
             runner.logger.info('\n' + self.describe_end(runner))
 

@@ -33,13 +33,10 @@ HANDFUL, _LARGEST = 6, 1600
 
 @HOOKS.register_module()
 class ReportHook(Hook):
-    """Writes a report on a test: a page, the table of classes and the confusion matrix.
+    """Writes a report on a test into a folder: a page, the table of classes and the confusion matrix, see `FILES`.
 
-    A problem of the report is a warning: it stops no test, and its metrics are logged before.
-
-    Args:
-        out_dir: The folder for `FILES` and those of the task.
-        overwrite: Whether to replace files that no earlier test wrote.
+    A problem of the report is a warning: it stops no test, and its metrics are logged before. Files that no earlier
+    test wrote are replaced only with ``overwrite``.
     """
 
     def __init__(self, out_dir: str, overwrite: bool = False):
@@ -67,7 +64,6 @@ class ReportHook(Hook):
             return_freed_memory()
 
     def after_test_epoch(self, runner, metrics=None):
-        """Keep the metrics."""
         self._metrics = metrics or {}
 
     def after_test(self, runner):
@@ -155,26 +151,21 @@ class LoggersHook(Hook):
         visualizer.add_scalars = add_and_log
 
     def before_val_epoch(self, runner):
-        """Begin with the pictures of an evaluation."""
         if self._open and self._snapshots:
             self._call(self._snapshots, 'begin', runner)
 
     def after_val_iter(self, runner, batch_idx, data_batch=None, outputs=None):
-        """Log the pictures of a batch."""
         if self._open and self._snapshots:
             for picture in self._call(self._snapshots, 'drawn', outputs) or ():
                 self._call_all('picture', *picture, runner.iter)
 
     def after_val_epoch(self, runner, metrics=None):
-        """Log the metrics."""
         self._log(metrics or {}, 'val', runner.iter)
 
     def after_train(self, runner):
-        """Close the loggers of a training that came to its end."""
         self.close(finished=True)
 
     def close(self, finished: bool = False):
-        """Close the loggers, also after a training that failed."""
         self._call_all('close', finished)
         self._open.clear()
 
@@ -214,7 +205,6 @@ class Snapshots:
         self._reader = None
 
     def begin(self, runner):
-        """Begin an evaluation."""
         self._seen, loader = 0, runner.val_dataloader
         if self._reader is None:
             count = len(loader.sampler)  # of this process
@@ -225,9 +215,7 @@ class Snapshots:
             self._draw_sample = drawing.draw if task_of(runner.cfg).predictor else drawing.visualizer.visualize_cls
 
     def drawn(self, samples) -> list:
-        """Return name and picture of each image of a batch that belongs to the handful: ground truth left, prediction
-        right.
-        """
+        """Return name and picture (left ground truth, right prediction) of each image of a batch to be drawn."""
         first, self._seen = self._seen, self._seen + len(samples)
         found = []
         for number, place in enumerate(self._places, 1):

@@ -106,11 +106,9 @@ class Image(NamedTuple):
 
 
 class Objects:
-    """Counts objects and predictions of all images.
+    """Counts objects and predictions of all images, and keeps the worst images, at most ``kept``.
 
-    Args:
-        labels: By category id, the class number.
-        kept: How many of the worst images to keep.
+    The ``labels`` are the class numbers by category id.
 
     Attributes:
         confusion: Objects by true (row) and predicted (column) class; the last of both is the background.

@@ -41,7 +41,6 @@ class SegmentationRecorder(Recorder):
         self._seen = self._without = 0
 
     def see(self, batch, outputs):
-        """Count the pixels of a batch."""
         for sample in outputs:
             # the order in which the metrics join the processes; the last images may come twice
             place = self._seen * get_world_size() + get_rank()
@@ -55,7 +54,6 @@ class SegmentationRecorder(Recorder):
                 self._counts.add(place, str(path), truth.data.squeeze(0).to(prediction.device), prediction)
 
     def content(self, metrics):
-        """Return the `Content`, see `Recorder`."""
         every = all_gather_object((self._counts, self._without))
         if get_rank():
             return None
@@ -100,20 +98,16 @@ class SegmentationRecorder(Recorder):
                          f'model predicts. Pixels with the label {self._counts.ignored} do not count.')
 
     def draw(self, path, picture, known):
-        """Return the row of an image and its compressed label maps as a `Picture`."""
-        row, *maps = known
+        row, *maps = known  # compressed
         sides = [draw_map(picture, cv2.imdecode(np.frombuffer(labels, np.uint8), cv2.IMREAD_UNCHANGED), self._names,
                           self._colours, (len(self._names) + 1, )) for labels in maps]
         return Picture(path, 'mIoU {mIoU:.2f}%, {wrong:.1f}% of the pixels wrong'.format(**row.values), *sides)
 
 
 class PixelCounts:
-    """Counts pixels by true and predicted class, and keeps the label maps of the worst images.
+    """Counts pixels by true and predicted class, and keeps the label maps of the worst images, at most ``kept``.
 
-    Args:
-        classes: The number of classes.
-        ignored: The label of pixels that do not count.
-        kept: How many images to keep.
+    Pixels with the label ``ignored`` do not count.
 
     Attributes:
         confusion: Pixels by true (row) and predicted (column) class, int64. The last row and column are for labels that

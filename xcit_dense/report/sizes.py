@@ -125,7 +125,6 @@ class SizesHook(Hook):
         self.sizes, self.size, self.rows = list(sizes), None, {}
 
     def before_test_epoch(self, runner):
-        """Begin to measure."""
         gc.collect()
         return_freed_memory()  # of the size before
         self._on_gpu = any(parameter.is_cuda for parameter in runner.model.parameters())
@@ -136,11 +135,9 @@ class SizesHook(Hook):
         self._busy, self._peak, self._start = [], 0, time.perf_counter()
 
     def before_test_iter(self, runner, batch_idx, data_batch=None):
-        """Begin with a batch, which is read already."""
-        self._begin = time.perf_counter()
+        self._begin = time.perf_counter()  # the batch is read already
 
     def after_test_iter(self, runner, batch_idx, data_batch=None, outputs=None):
-        """End with a batch."""
         if self._on_gpu:
             torch.cuda.synchronize()
             self._peak = max(self._peak, torch.cuda.max_memory_allocated())
@@ -174,7 +171,6 @@ class SizesHook(Hook):
         return self.size, columns, [Row(str(row[_SIZE]), row) for row in self._in_order()], self._figure()
 
     def table(self) -> str:
-        """Return the rows as text."""
         return tell_rows('size', *self.content()[1:3])
 
     def _in_order(self):
