@@ -196,13 +196,12 @@ class Panel(NamedTuple):
 
 
 def draw_panels(image, rows, note, file):
-    """Write a picture as PNG, at most `WIDTH` wide.
+    """Write a picture as PNG, at most `WIDTH` wide, into a file of any name.
 
     Args:
         image: RGB (H, W, 3) uint8.
         rows: Lists of `Panel`; None leaves a place empty.
         note: What the panels show; `RULE` is added.
-        file: Path of the picture; any name.
     """
     from matplotlib.figure import Figure  # slow to import
     columns = max(map(len, rows))
