@@ -129,8 +129,9 @@ def _draw_picture(rng, kind, size, alone):
 
 
 def _draw_scene(rng, size, kinds):
-    """Draw one scene with objects of some indices in `CLASSES`: the image (H, W, 3) uint8; the objects that are visible
-    enough as (label, mask (H, W) bool, is_crowd); the label map (H, W) uint8 of all of them, 0 for the background."""
+    """Return a scene with objects of some indices in `CLASSES`: the image (H, W, 3) uint8; the objects that are visible
+    enough as (label, mask (H, W) bool, is_crowd); the label map (H, W) uint8 of what is visible, 0 for the background.
+    """
     sides = [size, int(rng.integers(size * 3 // 4, size + 1))]
     height, width = sides if rng.random() < 0.5 else sides[::-1]
     picture = texture(rng, height, width, 'noise', contrast=35).astype(np.uint8)

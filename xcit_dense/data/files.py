@@ -234,7 +234,7 @@ def recall(kind, path):
 
 def remember(kind, path, content):
     """Keep a result in the user's cache folder for the next run; if it cannot be written, only time is lost."""
-    # a read-only home, a full disk, no home at all
+    # errors: a read-only home, a full disk, no home at all
     with suppress(OSError, RuntimeError), atomic_write(_cache_file(kind, path)) as part:
         part.write_text(json.dumps(content))
 

@@ -14,8 +14,8 @@ from .findings import Finding
 
 
 def wanted_classes(dataset, from_data: bool):
-    """Return the class names that a config sets for its data set, else with ``from_data`` None, as any will do, or the
-    data set's own.
+    """Return the class names that a config sets for its data set, or without ``from_data`` the data set's own; None if
+    any will do.
 
     Raises:
         DataError: The config names a file of classes that cannot be read.

@@ -70,7 +70,7 @@ class ImageCheck:
 def choose_samples(found, images) -> dict:
     """Return captions by image of some to draw: with findings of every kind, then others, spread over the data set.
 
-    What was found are pairs of an image and its `Finding`; of the other images, those without errors are chosen.
+    ``found`` has pairs of an image and its `Finding`; of the other ``images``, those without errors are chosen.
     """
     captions, faulty = {}, {image for image, finding in found if finding.severity == ERROR}
     for place in each_kind_first([finding for _, finding in found]):
