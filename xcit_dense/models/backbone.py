@@ -42,8 +42,7 @@ class XCiT(Trunk):
             (`xcit_dense.weights.load_backbone`, which also explains ``prefix``).
 
     Raises:
-        ValueError: An argument, or the input of a call, is wrong; the message shows the value and
-            what is allowed.
+        ValueError: An argument, or the input of a call, is wrong; the message shows the value and what is allowed.
     """
 
     def __init__(self,
@@ -110,9 +109,7 @@ class XCiT(Trunk):
 def _check_out_strides(strides, out_indices):
     if strides is None:
         return None
-    valid = isinstance(strides, (tuple, list)) and all(s in PYRAMID_STRIDES for s in strides) \
-        and list(strides) == sorted(set(strides))
-    if not valid:
+    if not isinstance(strides, (tuple, list)) or list(strides) != [s for s in PYRAMID_STRIDES if s in strides]:
         raise ValueError(f'out_strides must be different strides from {PYRAMID_STRIDES} in ascending order, '
                          f'or None, got {strides!r}')
     if len(strides) != len(out_indices):

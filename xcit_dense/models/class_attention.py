@@ -5,10 +5,7 @@ from torch import Tensor, nn
 class ClassAttention(nn.Module):
     """Attention with one query, that of the class token. The cost is linear in the number of tokens.
 
-    Args:
-        embed_dims: Channels C.
-        num_heads: Heads h; each has d = C / h channels.
-        qkv_bias: Whether the query-key-value projection has a bias.
+    Arguments are those of `XCA`: channels C, heads h of d = C / h channels, and the bias of queries, keys and values.
     """
 
     def __init__(self, embed_dims: int, num_heads: int, qkv_bias: bool = True):

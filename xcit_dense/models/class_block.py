@@ -10,10 +10,7 @@ from .ffn import FFN
 class ClassAttentionBlock(nn.Module):
     """One class-attention block, as the authors' code computes it.
 
-    Patch tokens change too: by ``norm1``, and by the factor 2 in the last line.
-
-    Args:
-        arch: The size. ``tokens_norm`` decides whether ``norm2`` covers every token or only the class token.
+    Patch tokens change too: by ``norm1``, with ``arch.tokens_norm`` by ``norm2``, and by the factor 2 in the last line.
     """
 
     def __init__(self, arch: Arch):

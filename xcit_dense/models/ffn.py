@@ -3,12 +3,7 @@ from torch import Tensor, nn
 
 
 class FFN(nn.Module):
-    """C -> hidden -> C with exact GELU, on every token.
-
-    Args:
-        embed_dims: Channels C.
-        hidden_dims: Channels between the two linear layers.
-    """
+    """C -> hidden_dims -> C with exact GELU, on every token."""
 
     def __init__(self, embed_dims: int, hidden_dims: int):
         super().__init__()

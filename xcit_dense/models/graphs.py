@@ -29,11 +29,8 @@ class ObstacleError(Exception):
 class Graphs:
     """Runs a pass of a backbone as graphs where it can, and as it is where it cannot.
 
-    Copies and pickles are None, so those of a model have no graphs.
-
-    Args:
-        model: The backbone.
-        say: Function that gets each line on what was captured, or why it was not.
+    Copies and pickles are None, so those of a model have no graphs. ``say`` gets each line on what was captured, or why
+    it was not.
     """
 
     def __init__(self, model, say=print):

@@ -5,12 +5,7 @@ from .tokens import map_to_tokens, tokens_to_map
 
 
 class LPI(nn.Module):
-    """Two depthwise 3x3 convolutions on the token grid, with GELU and batch norm between them.
-
-    Args:
-        embed_dims: Channels C.
-        norm: Callable that builds a batch norm for a number of channels.
-    """
+    """Two depthwise 3x3 convolutions on the token grid, with GELU and batch norm between them."""
 
     def __init__(self, embed_dims: int, norm):
         super().__init__()

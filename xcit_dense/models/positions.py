@@ -31,10 +31,9 @@ class FourierPositions(nn.Module):
 
 @torch.fx.wrap  # the sizes are not known when torch.fx traces a model
 def fourier_code(x: Tensor, dim: int, channels: int, temperature: float) -> Tensor:
-    """Return sines (even channels) and cosines (odd) of the 1-based positions along an axis of ``x``.
+    """Return sines (even channels) and cosines (odd) of the 1-based positions along an axis of ``x``, in its type.
 
-    Returns:
-        (length, channels) in the type of ``x``.
+    The shape is (length, channels).
     """
     length = x.shape[dim]
     # half types cannot represent all positions exactly: at least float32 until the code is computed

@@ -10,14 +10,7 @@ PYRAMID_STRIDES = (4, 8, 16, 32)
 def build_level(embed_dims: int, patch_size: int, stride: int, norm) -> nn.Module:
     """Build the layers that turn a token map of stride ``patch_size`` into a map of ``stride``.
 
-    Args:
-        embed_dims: Channels C, the same on both sides.
-        patch_size: 8 or 16.
-        stride: One of `PYRAMID_STRIDES`.
-        norm: Callable that builds a batch norm for a number of channels.
-
-    Returns:
-        A module from (B, C, Hp, Wp) to (B, C, Hp * p / stride, Wp * p / stride), rounded down, at least 1.
+    It maps (B, C, Hp, Wp) to (B, C, Hp * p / stride, Wp * p / stride), rounded down, at least 1.
     """
     if stride > patch_size:
         return MaxPool(kernel_size=stride // patch_size)

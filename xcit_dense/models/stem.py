@@ -5,14 +5,7 @@ from . import fast
 
 
 class ConvPatchEmbed(nn.Module):
-    """Stem of the authors' dense models.
-
-    Args:
-        in_channels: Channels of the image.
-        embed_dims: Channels C of a token.
-        patch_size: 8 (three convolutions) or 16 (four).
-        norm: Callable that builds a batch norm for a number of channels.
-    """
+    """Stem of the authors' dense models: three convolutions for patch 8, four for 16, each with a ``norm``."""
 
     def __init__(self, in_channels: int, embed_dims: int, patch_size: int, norm):
         super().__init__()

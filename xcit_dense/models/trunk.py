@@ -25,8 +25,7 @@ class Trunk(BaseModule):
     """From images to tokens, block by block. The base of `xcit_dense.XCiT` and `xcit_dense.XCiTClassifier`.
 
     Args:
-        depth: Number of blocks to build.
-        norm: Callable that builds a batch norm for a number of channels.
+        depth, norm: Number of blocks to build, and a callable that builds a batch norm for a number of channels.
         in_channels, drop_path_rate, attn_drop_rate, frozen_stages, norm_eval, with_cp, init_cfg: As for
             `xcit_dense.XCiT`.
 
@@ -111,10 +110,8 @@ class Trunk(BaseModule):
         """Compile the XCA blocks for images of any size: one graph for all of them, so that it takes a fraction of the
         time that `torch.compile` takes for the whole model.
 
-        With Inductor, every compiled model of this process then calls torch's own gradient of convolutions.
-
-        Args:
-            options: For `torch.compile`.
+        Options are those of `torch.compile`. With Inductor, every compiled model of this process then calls torch's own
+        gradient of convolutions.
         """
         if options.get('backend', 'inductor') == 'inductor':
             keep_sizes_dynamic()
@@ -205,14 +202,12 @@ def _check_rate(name, value):
 def _find_pretrained(init_cfg):
     """Return the part of ``init_cfg`` that names weights, or None; raise ``ValueError`` if it is not valid."""
     parts = init_cfg if isinstance(init_cfg, (list, tuple)) else [init_cfg or {}]
-    pretrained = [part for part in parts if type_name(part.get('type')) in ('Pretrained', 'PretrainedInit')]
-    if not pretrained:
+    if not any(type_name(part.get('type')) in ('Pretrained', 'PretrainedInit') for part in parts):
         return None
-    valid = len(parts) == 1 and parts[0].get('checkpoint') and set(parts[0]) <= {'type', 'checkpoint', 'prefix'}
-    if not valid:
+    if len(parts) > 1 or not parts[0].get('checkpoint') or set(parts[0]) - {'type', 'checkpoint', 'prefix'}:
         raise ValueError("init_cfg must be a single dict(type='Pretrained', checkpoint=FILE_OR_ADDRESS), with prefix "
                          f'as the only other key, got {init_cfg!r}')
-    return pretrained[0]
+    return parts[0]
 
 
 def init_linear(module):
