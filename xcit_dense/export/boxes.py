@@ -16,12 +16,9 @@ ANY = -0.5
 
 
 def decode(coder, boxes: Tensor, deltas: Tensor, limits: Tensor) -> Tensor:
-    """Apply deltas to boxes as mmdet's ``DeltaXYWHBBoxCoder`` does, and clip them to the image.
+    """Apply deltas (..., 4) to boxes (..., 4) as mmdet's ``DeltaXYWHBBoxCoder`` does, and clip them to the image.
 
-    Args:
-        boxes: (..., 4).
-        deltas: (..., 4).
-        limits: (4, ): width, height, width, height.
+    Its width, height, width and height are the ``limits`` (4, ).
     """
     deltas = deltas * torch.tensor(coder.stds) + torch.tensor(coder.means)
     first, last = boxes[..., :2], boxes[..., 2:]
@@ -91,17 +88,12 @@ def suppress_groups(boxes: Tensor, scores: Tensor, labels: Tensor, iou_threshold
 
 @torch.library.custom_op('xcit_dense::suppress', mutates_args=())
 def suppress(boxes: Tensor, scores: Tensor, iou_threshold: float, score_threshold: float, limit: int) -> Tensor:
-    """Return which boxes remain after non-maximum suppression within each group.
+    """Return which boxes (G, N) remain after non-maximum suppression within each group.
 
     Args:
         boxes: (G, N, 4) float32: left, top, right, bottom.
         scores: (G, N) float32; the first of equal scores wins.
-        iou_threshold: A box is dropped if its IoU with a better one is above this.
-        score_threshold: Boxes with this score or less are dropped, and cost no time.
-        limit: The largest number of boxes kept per group.
-
-    Returns:
-        (G, N) bool.
+        iou_threshold, score_threshold, limit: As for `suppress_groups`; what is dropped by its score costs no time.
     """
     from mmcv.ops import nms
     keep = torch.zeros_like(scores, dtype=torch.bool)
@@ -120,19 +112,14 @@ def _(boxes, scores, iou_threshold, score_threshold, limit):
 @torch.library.custom_op('xcit_dense::align_rois', mutates_args=())
 def align_rois(maps: list[Tensor], rois: Tensor, places: Tensor, strides: list[float], size: list[int],
                sampling_ratio: int, aligned: bool) -> Tensor:
-    """Apply RoIAlign to each RoI, on the map of its level.
+    """Apply mmcv's RoIAlign to each RoI, on the map of its level: return (K, C, *size).
 
     Args:
         maps: (B, C, h, w) for each level.
         rois: (K, 5): index in the batch; left, top, right, bottom in pixels of the image.
         places: (K, ) int64: the level of each RoI.
         strides: Stride of each level, in pixels of the image.
-        size: Height and width of the output.
-        sampling_ratio: Samples per output cell and direction; 0 for one per pixel.
-        aligned: Whether half a pixel is subtracted, as in mmcv's RoIAlign.
-
-    Returns:
-        (K, C, *size).
+        size, sampling_ratio, aligned: As for `mmcv.ops.roi_align`.
     """
     from mmcv.ops import roi_align
     out = maps[0].new_zeros(len(rois), maps[0].shape[1], *size)

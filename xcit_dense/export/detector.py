@@ -6,7 +6,7 @@ from mmengine.model import revert_sync_batchnorm
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from ..models import XCiT
+from ..models.trunk import fuse_backbones
 from .boxes import ANY, MISSING, TRANSLATIONS, Align, decode, pad_to, rows, suppress_groups, top
 from .preprocessing import IMAGE, Preprocessing
 
@@ -30,10 +30,7 @@ _KINDS = {
 
 
 class DetectorGraph(nn.Module):
-    """Images in, objects out, for `xcit_dense.export.exporting.trace`.
-
-    Args:
-        model: A trained detector of mmdet; it is not changed.
+    """A trained detector of mmdet, images in, objects out, for `exporting.trace`; the model is not changed.
 
     Raises:
         ConfigError: A part of the model cannot be exported.
@@ -42,11 +39,9 @@ class DetectorGraph(nn.Module):
     def __init__(self, model: nn.Module):
         super().__init__()
         check_detector(model)
-        model = revert_sync_batchnorm(copy.deepcopy(model))
+        model = fuse_backbones(revert_sync_batchnorm(copy.deepcopy(model)))
         self.preprocessing = Preprocessing(model.data_preprocessor)
         self.backbone = model.backbone
-        if isinstance(model.backbone, XCiT):
-            self.backbone = copy.deepcopy(model.backbone).fuse()
         self.neck = model.neck if model.with_neck else nn.Identity()
         two_stage = hasattr(model, 'roi_head')
         self.dense = DenseHead(model.rpn_head if two_stage else model.bbox_head, by_level=two_stage)
@@ -84,9 +79,7 @@ class DetectorGraph(nn.Module):
 class DenseHead(nn.Module):
     """An ``RPNHead``, a ``RetinaHead`` or an ``ATSSHead``: the best boxes from the anchors.
 
-    Args:
-        head: The head of mmdet.
-        by_level: Whether NMS is done per level, as for proposals, instead of per class.
+    NMS is done per class or, as for proposals, ``by_level``.
     """
 
     def __init__(self, head, by_level):
@@ -175,18 +168,15 @@ class RoIHead(nn.Module):
 
     def masks(self, maps, boxes: Tensor, labels: Tensor) -> Tensor:
         """Return the probabilities (B, n, h, w) that the pixels of boxes (B, n, 4) belong to the object in the box."""
-        found = [self._mask(head, align(maps, boxes), labels) for align, head in zip(
-            self.mask_align, self.mask_heads, strict=True)]
+        found = []
+        for align, head in zip(self.mask_align, self.mask_heads, strict=True):
+            logits = head(align(maps, boxes))
+            if logits.shape[1] > 1:
+                place = labels.flatten()[:, None, None, None].expand(-1, 1, *logits.shape[2:])
+                logits = logits.gather(1, place)
+            found.append(logits[:, 0].sigmoid())
         masks = found[0] if len(found) == 1 else torch.stack(found).mean(0)
         return masks.unflatten(0, boxes.shape[:2])
-
-    @staticmethod
-    def _mask(head, x, labels):
-        logits = head(x)
-        if logits.shape[1] > 1:
-            place = labels.flatten()[:, None, None, None].expand(-1, 1, *logits.shape[2:])
-            logits = logits.gather(1, place)
-        return logits[:, 0].sigmoid()
 
 
 class BoxStage(nn.Module):
@@ -234,10 +224,9 @@ def each(part):
 
 
 def check_detector(model: nn.Module):
-    """Check that the graph supports the parts of a detector; what is in them shows when the file is compared.
+    """Raise `ConfigError`, with key, value and fix, unless the graph supports the parts of a detector.
 
-    Raises:
-        ConfigError: It does not; the message names the key, the value and the fix.
+    What is in them shows when the file is compared.
     """
     for key, names in _KINDS.items():
         parts = [model]

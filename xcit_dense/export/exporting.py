@@ -125,8 +125,7 @@ def graph_of(model, task: str, scores: bool = False) -> nn.Module:
 
     Args:
         model: The detector or segmentor; for a backbone any object that has it as ``backbone``.
-        task: As for `metadata_of`.
-        scores: As for `export_model`.
+        task, scores: As for `metadata_of` and `export_model`.
 
     Raises:
         ConfigError: A part of it cannot be exported.
@@ -143,11 +142,7 @@ def graph_of(model, task: str, scores: bool = False) -> nn.Module:
 
 
 def trace(graph):
-    """Return the ONNX model of a module from `graph_of`.
-
-    Raises:
-        ExportError: torch cannot trace it.
-    """
+    """Return the ONNX model of a module from `graph_of`; raise `ExportError` if torch cannot trace it."""
     examples, dynamic = zip(*graph.inputs.values(), strict=True)
     try:
         # without the log of its own steps and its tables of functions
@@ -176,13 +171,8 @@ def check_packages():
 
 
 def metadata_of(predictor, cfg, task: str, config, checkpoint) -> dict:
-    """Return the metadata for an exported file.
-
-    Args:
-        predictor: From `xcit_dense.predict.predictor.build_predictor`.
-        task: ``detection``, ``segmentation`` or ``backbone``.
-        config: Name of the config.
-        checkpoint: Path of the weight file.
+    """Return the metadata for an exported file: of a predictor from `build_predictor`, the name of its config, and the
+    path of its weight file. The task is ``detection``, ``segmentation`` or ``backbone``.
     """
     model, classes = predictor.model, predictor.classes
     before = Preprocessing(model.data_preprocessor)

@@ -1,7 +1,4 @@
-"""What is done with a traced file: metadata, a comparison with its checkpoint, a checksum.
-
-The comparison uses images of other sizes than the traced one.
-"""
+"""What is done with a traced file: metadata, a comparison with its checkpoint, a checksum."""
 import zlib
 from functools import partial
 
@@ -43,8 +40,7 @@ def add_checksum(path):
 def compare_file(path, predictor, task: str) -> tuple:
     """Return how far an exported file and its checkpoint differ: as a number like those of `MOST`, and as text.
 
-    Raises:
-        ExportError: onnxruntime cannot open or run the file.
+    If onnxruntime cannot open or run the file, `ExportError` is raised.
     """
     def told(function, argument):
         try:

@@ -11,18 +11,14 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ..errors import ConfigError
-from ..models import XCiT
+from ..models.trunk import fuse_backbones
 from .preprocessing import IMAGE, Preprocessing
 
 
 class SegmentorGraph(nn.Module):
-    """The prediction of mmseg's ``EncoderDecoder`` as one graph for images of any size.
+    """The prediction of mmseg's ``EncoderDecoder`` as one graph for images of any size, for `exporting.trace`.
 
-    For `xcit_dense.export.exporting.trace`.
-
-    Args:
-        model: A segmentor with its weights; it is not changed.
-        scores: Whether to also output the probabilities of the labels.
+    With ``scores`` it also outputs the probabilities of the labels. The model is not changed.
 
     Raises:
         ConfigError: It predicts windows, or its images are prepared in a way that cannot be exported.
@@ -41,12 +37,10 @@ class SegmentorGraph(nn.Module):
         self.align_corners = model.align_corners
         model = copy.deepcopy(model).cpu().eval().requires_grad_(False)
         model.auxiliary_head = model.data_preprocessor = None
-        self.model = revert_sync_batchnorm(model)
+        self.model = fuse_backbones(revert_sync_batchnorm(model))
         for module in self.model.modules():
             if type(module) is mmseg_utils.Upsample:
                 module.__class__ = OpenUpsample
-        if isinstance(model.backbone, XCiT):
-            self.model.backbone = copy.deepcopy(self.model.backbone).fuse()
         self.model.decode_head.predict_by_feat = lambda logits, metas: logits  # `_resized` does this later
         self.eval()
 
