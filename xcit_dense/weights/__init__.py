@@ -5,7 +5,5 @@ from .load import load_backbone, load_classifier, load_model
 from .read import read_checkpoint
 from .zoo import fetch
 
-__all__ = [
-    'best_checkpoint', 'classes_of_checkpoint', 'fetch', 'find_state_dict', 'load_backbone', 'load_classifier',
-    'load_model', 'newest_checkpoint', 'read_checkpoint'
-]
+__all__ = ['best_checkpoint', 'classes_of_checkpoint', 'fetch', 'find_state_dict', 'load_backbone', 'load_classifier',
+           'load_model', 'newest_checkpoint', 'read_checkpoint']

@@ -12,13 +12,10 @@ from .layouts import holds_xcit
 #: ``state_dict`` and the others under ``ema_state_dict``; this package's `AverageHook` saves them the other way round.
 #: Of DINO's two models, the published one is the teacher.
 _CONTAINERS = ('state_dict', 'model', 'teacher', 'student')
-
 #: Containers of averaged weights: of mmengine and this package, of timm, of DeiT.
 _AVERAGES = ('ema_state_dict', 'state_dict_ema', 'model_ema', 'ema')
-
 #: What mmengine's and torch's averagers keep in addition to the model, which is their ``module``; not weights.
 _AVERAGERS_COUNTERS = ('steps', 'n_averaged')
-
 #: The names by which a model can be chosen in every file that holds several, and what messages call it.
 SHORT_NAMES = dict(student='the student', teacher='the teacher', ema='the average of the weights')
 #: Maximum characters of a config that is read: enough for all classes of ImageNet, and parsed within seconds.
@@ -82,12 +79,10 @@ class Models:
             source: The file, for messages.
             which: One of ``names``, or the container of the model; upper or lower case. Default: the first container
                 that holds an XCiT, in the order ``state_dict``, ``model``, ``teacher``, ``student``, any other; of
-                PASSL's ``Student`` and ``Teacher``, the student.
-                ``state_dict`` holds the weights that were evaluated.
+                PASSL's ``Student`` and ``Teacher``, the student. ``state_dict`` holds the weights that were evaluated.
 
         Raises:
-            CheckpointError: There are no tensors, or none in this container, or one is sparse, quantised or without
-                data.
+            CheckpointError: There are no tensors, none in this container, or one is sparse, quantised or without data.
         """
         if not self.states:
             held = (f'a dict with the keys {sorted(map(str, self._checkpoint))[:8]}'
@@ -155,9 +150,8 @@ def classes_of_checkpoint(checkpoint, source) -> tuple:
 def config_of_checkpoint(checkpoint) -> dict:
     """Return the training config that mmengine's runner wrote into a checkpoint, without running its text.
 
-    Returns:
-        Its variables by name, but only those made completely of literals, lists, tuples, dicts and calls of ``dict``.
-        Empty if there is no such text, or it cannot be read.
+    It has the variables that are made completely of literals, lists, tuples, dicts and calls of ``dict``; none if there
+    is no such text, or it cannot be read.
     """
     text = get_meta(checkpoint).get('cfg')
     if not isinstance(text, str) or len(text) > _LONGEST:

@@ -37,6 +37,8 @@ _AS_THEY_ARE = (type(None), bool, int, float, complex, str, bytes, torch.dtype, 
 def convert(source, out, target: str, which: str = None, overwrite: bool = False) -> list:
     """Translate a file into another layout, tensor by tensor and bit for bit.
 
+    The lines that it returns describe what was read, what the layout cannot hold, and what was written.
+
     Args:
         source: As for `read_checkpoint`, of any layout.
         out: File to write: ``.safetensors`` for safetensors; ``.pth``, ``.pt`` or ``.bin`` for a file of torch.
@@ -44,9 +46,6 @@ def convert(source, out, target: str, which: str = None, overwrite: bool = False
             no XCiT is copied as it is, for ``official``.
         which: The model, as for `find_state_dict`: ``student``, ``teacher``, ``ema`` or a container.
         overwrite: Whether ``out`` may be a file that this function did not write.
-
-    Returns:
-        Lines that describe what was read, what the layout cannot hold, and what was written.
 
     Raises:
         CheckpointError: The file cannot be read, holds no XCiT, or cannot be written.
@@ -91,8 +90,7 @@ def convert(source, out, target: str, which: str = None, overwrite: bool = False
 def inspect(source) -> list:
     """Return lines that describe a file: its models, and what it records about its training.
 
-    Raises:
-        CheckpointError: The file cannot be read or holds no weights.
+    If it cannot be read or holds no weights, `CheckpointError` is raised.
     """
     path = fetch(str(source))
     checkpoint = read_checkpoint(path)

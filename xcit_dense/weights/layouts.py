@@ -11,7 +11,7 @@ from .._utils.text import counted
 from ..archs import Arch, arch_names, get_arch
 from ..errors import CheckpointError
 
-#: How the names of each part begin, in the authors' layout.
+#: How the names of each part begin, in the authors' layout. DINO's projection head has the centre of its outputs.
 _PARTS = {'backbone': re.compile(r'(patch_embed|pos_embeder|blocks)\.'),
           'classifier': re.compile(r'(cls_token$|cls_attn_blocks\.|norm\.|head\.(weight|bias)$)'),
           'pyramid': re.compile(r'fpn[1-4]\.'),
@@ -63,12 +63,7 @@ LAYOUTS = {
 
 
 def part_of(name: str) -> str:
-    """Return which part a tensor belongs to, by its name in the authors' layout.
-
-    Returns:
-        ``backbone``, ``classifier``, ``pyramid``, ``projection head`` (DINO's, with the centre of its outputs), or
-        ``rest`` for everything that is not part of XCiT.
-    """
+    """Return which of `_PARTS` a tensor is of, by its name in the authors' layout, or ``rest`` if it is not XCiT's."""
     return next((part for part, pattern in _PARTS.items() if pattern.match(name)), 'rest')
 
 
@@ -103,10 +98,7 @@ class Contents:
     def of(cls, state: dict, source):
         """Recognise tensors by their names, and translate those of an XCiT to the authors' names.
 
-        Args:
-            state: Tensors by name, of any layout. If XCiT's names begin with ``backbone.`` or another prefix, the
-                other tensors are the rest of a whole model.
-            source: The file, for messages.
+        If XCiT's names begin with ``backbone.`` or another prefix, the other tensors are the rest of a whole model.
 
         Raises:
             CheckpointError: A query, key or value of class attention is missing, or there are several XCiT models.
@@ -134,8 +126,7 @@ class Contents:
     def arch(self) -> Arch:
         """The size, from names and shapes; for a published size also the fields that these do not show.
 
-        Raises:
-            CheckpointError: There is no complete backbone.
+        Without a complete backbone, it raises `CheckpointError`.
         """
         try:
             hidden, embed_dims = self.tensors['blocks.0.mlp.fc1.weight'].shape

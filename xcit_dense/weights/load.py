@@ -81,8 +81,7 @@ def load_backbone(model, source, prefix: str = None):
         return not has_pyramid and part_of(name) == 'pyramid'
 
     def may_leave(name):
-        block = re.match(r'blocks\.(\d+)\.', name)
-        if block:
+        if block := re.match(r'blocks\.(\d+)\.', name):
             return len(model.blocks) <= int(block[1]) < model.arch.depth
         return part_of(name) in ('classifier', 'pyramid')
 
@@ -111,15 +110,11 @@ def load_classifier(model, source, prefix: str = None):
 
 
 def spread_channels(weight: Tensor, channels: int) -> Tensor:
-    """Return the weights of a convolution for images with another number of channels.
+    """Return the weights (C, old channels, h, w) of a convolution for images with another number of channels.
 
     The output for a grey image, whose channels are all equal, does not change. With more channels, the kernels repeat
     in the old order, and each old kernel is divided by the number of its copies (five channels: red, green, blue, red,
     green; the reds and greens are halved). With fewer channels, each gets an equal share of the sum of all kernels.
-
-    Args:
-        weight: (C, old channels, h, w).
-        channels: Channels of the image.
     """
     old = weight.shape[1]
     if channels < old:

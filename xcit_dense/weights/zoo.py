@@ -59,11 +59,7 @@ WEIGHTS = dict(_all_weights())
 
 
 def get_weights(name: str) -> Weights:
-    """Return the record of ``xcit://NAME`` or ``NAME``.
-
-    Raises:
-        CheckpointError: No published file has that name.
-    """
+    """Return the record of ``xcit://NAME`` or ``NAME``; raise `CheckpointError` if no published file has that name."""
     short = name.removeprefix(PREFIX)
     if short not in WEIGHTS:
         raise CheckpointError(f'no published weights are named {name!r}{did_you_mean(short, WEIGHTS, 3, ";")} '
@@ -83,8 +79,7 @@ def fetch(source: str, instead: str = '') -> Path:
         instead: A sentence for the error on what to do without the file.
 
     Raises:
-        CheckpointError: There is no such file, or it cannot be fetched; the message says where to put
-            the file by hand.
+        CheckpointError: There is no such file, or it cannot be fetched; the message says where to put the file by hand.
     """
     if source.startswith(PREFIX):
         source = get_weights(source).url
