@@ -9,9 +9,7 @@ from torch import Tensor, nn
 def make_norm_factory(norm_cfg: dict):
     """Return a callable that builds the 2-d norm of ``norm_cfg`` for a number of channels.
 
-    Raises:
-        ValueError: ``norm_cfg`` is not a dict with a registered ``type``. The callable raises it if the norm
-            cannot be built.
+    Without a registered ``type``, `ValueError` is raised; if the norm cannot be built, the callable raises it.
     """
     if not isinstance(norm_cfg, dict) or 'type' not in norm_cfg:
         raise ValueError(f"norm_cfg must be a dict with a type, such as dict(type='BN'), got {norm_cfg!r}")

@@ -27,10 +27,7 @@ class Trunk(BaseModule):
     Args:
         depth, norm: Number of blocks to build, and a callable that builds a batch norm for a number of channels.
         in_channels, drop_path_rate, attn_drop_rate, frozen_stages, norm_eval, with_cp, init_cfg: As for
-            `xcit_dense.XCiT`.
-
-    Raises:
-        ValueError: An argument is wrong; the message shows the value and what is allowed.
+            `xcit_dense.XCiT`, with its errors.
     """
 
     #: A method that loads weights from the checkpoint and the prefix of ``init_cfg``; see `xcit_dense.weights`.
