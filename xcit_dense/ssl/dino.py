@@ -195,11 +195,9 @@ def dino_loss(student: Tensor, teacher: Tensor, centre: Tensor, student_temperat
 
     Args:
         student: Outputs for all views, at least two, (views, B, prototypes); the teacher's come first, in their order.
-        teacher: Outputs for the teacher's views, (global views, B, prototypes).
+        teacher: Outputs for the teacher's views, (global views, B, prototypes); a lower temperature is sharper.
         centre: What is subtracted from the teacher's outputs, (prototypes, ). All is computed in its precision, also
             within autocast.
-        student_temperature: Divides the student's outputs.
-        teacher_temperature: Divides the teacher's centred outputs; lower is sharper.
 
     Returns:
         The loss, averaged over images and pairs of different views; the mean entropy of the teacher's distributions;

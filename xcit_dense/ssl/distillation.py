@@ -76,10 +76,7 @@ def distillation_loss(kind: str, logits: Tensor, teacher: Tensor, temperature: f
     """Return the distillation loss of a student's logits and those of its teacher, both (B, classes).
 
     Args:
-        kind: ``hard``: the cross-entropy with the teacher's classes; ``soft``: the KL divergence of the student's
-            distribution from the teacher's, divided by the number of logits.
-        logits: Of the student.
-        teacher: Of the teacher.
+        kind: As ``distillation`` of `DistilledClassifier`; the KL divergence is divided by the number of logits.
         temperature: Softens both distributions; its square keeps the size of the gradients (Hinton et al., 2015).
     """
     if kind == 'hard':
@@ -113,11 +110,7 @@ class TeacherHook(Hook):
     def before_train(self, runner):
         """Build the teacher and load its weights: those of the resumed run, or else those of its file.
 
-        Raises:
-            CheckpointError: The file is missing, does not fit the model, or is not that of the resumed run.
-            ConfigError: The model names no teacher that exists.
-            DataError: The teacher has other classes.
-            SetupError: The library of the teacher is not installed.
+        Errors are those of `TeacherOptions.build` and `load_teacher`.
         """
         model = unwrapped(runner.model)
         options = model.teacher_options

@@ -25,18 +25,11 @@ _BATCH = 256
 
 
 class LinearLayers:
-    """Linear layers that learn from the same features, each with its own learning rate.
+    """Linear layers that learn from the same features, each with its own learning rate at the start, of ``rates``.
 
-    SGD with momentum 0.9 and without weight decay; after each pass, the rates follow a cosine to 0. Protocol: `DINO
-    <https://arxiv.org/abs/2104.14294>`_, section 4.1 and its code.
-
-    Args:
-        in_channels: Channels of a feature.
-        num_classes: Number of classes.
-        rates: Learning rates at the start.
-        epochs: Number of passes.
-        seed: Seed of the weights at the start, which all layers share.
-        device: Where they are.
+    SGD with momentum 0.9 and without weight decay; after each of the ``epochs``, the rates follow a cosine to 0. All
+    layers start with the same weights, which the seed gives. Protocol: `DINO <https://arxiv.org/abs/2104.14294>`_,
+    section 4.1 and its code.
     """
 
     def __init__(self, in_channels: int, num_classes: int, rates, epochs: int, seed: int = 0, device='cpu'):

@@ -29,9 +29,7 @@ _CELLS = 2**24
 def load_features(runner, source):
     """Load the backbone of a classifier strictly; heads in the file are left out, as are the classes of its images.
 
-    Args:
-        runner: Its model is a classifier without a head of its own; it loads nothing more.
-        source: As for `xcit_dense.weights.read_checkpoint`: any file with a class token.
+    The model of the runner has no head of its own; it loads nothing more. ``source`` is as for `read_checkpoint`.
 
     Raises:
         CheckpointError: The file has no class token, or holds another arch.
@@ -47,10 +45,8 @@ def load_features(runner, source):
 class Features:
     """Features of the images of a loader, joined over all processes in the order of one process.
 
-    Args:
-        runner: Its model makes the features in evaluation mode, without gradients.
-        loader: Config of the loader; its sampler deals the images out to the processes in turn.
-        seed: Seed of their order and augmentation.
+    The model of the runner makes them in evaluation mode, without gradients. ``loader`` is a config, whose sampler
+    deals the images out to the processes in turn; the seed is that of their order and augmentation.
     """
 
     def __init__(self, runner, loader: dict, seed: int = 0):
@@ -87,15 +83,8 @@ def knn_scores(queries: Tensor, features: Tensor, labels: Tensor, num_classes: i
                temperature: float = 0.07) -> Tensor:
     """Return the share of each class in a vote of the nearest features, (B, num_classes).
 
-    A vote weighs ``exp(cosine similarity / temperature)``.
-
-    Args:
-        queries: Features (B, C) of length 1.
-        features: Features (N, C) of length 1 with known classes.
-        labels: Their classes (N, ).
-        num_classes: Number of classes.
-        k: How many vote; all if there are fewer.
-        temperature: Lower gives more weight to the nearest.
+    For each of the queries (B, C), the ``k`` nearest of the features (N, C) vote for their labels (N, ), all if there
+    are fewer. All features have length 1. A vote weighs ``exp(cosine similarity / temperature)``.
     """
     nearest, classes = queries.new_empty(len(queries), 0), labels.new_empty(len(queries), 0)
     step = max(_CELLS // len(queries), 1)
@@ -134,11 +123,9 @@ class KNNHead(ClsHead):
 
 @HOOKS.register_module()
 class KNNHook(Hook):
-    """Computes the features of the training images before a test, for `KNNHead`.
+    """Computes the features of the training images before a test, for a `KNNHead` in which ``k`` of them vote.
 
-    Args:
-        loader: Config of the loader of these images.
-        k: How many vote.
+    ``loader`` is the config of the loader of these images.
     """
 
     def __init__(self, loader: dict, k: int = 20):

@@ -22,9 +22,7 @@ class Teacher(nn.Module):
 
     Args:
         model: The classifier, from images to logits.
-        wanted: The ``ClsDataPreprocessor`` of the model.
-        given: That of the student.
-        num_classes: Number of its classes.
+        wanted, given: The ``ClsDataPreprocessor`` of the model, and that of the student.
         size: Side of the images of the model, to which other ones are resized; None for none.
 
     Raises:
@@ -67,11 +65,7 @@ class Teacher(nn.Module):
 
 
 def _mean_and_std(preprocessor):
-    """Return what a ``ClsDataPreprocessor`` normalises with, for values from 0 to 255.
-
-    Returns:
-        Two tensors (channels, 1, 1); (1, 1, 1) if it does not normalise.
-    """
+    """Return mean and std of a ``ClsDataPreprocessor`` (0 to 255), each (channels, 1, 1); (1, 1, 1) if it has none."""
     if _normalises(preprocessor):
         return preprocessor.mean, preprocessor.std
     return torch.zeros(1, 1, 1), torch.ones(1, 1, 1)
@@ -139,14 +133,8 @@ class TeacherOptions:
 def check_teacher(cfg, resumed: dict | None = None):
     """Check that a training can have its teacher, before anything that takes long; other configs are left alone.
 
-    The teacher's file is fetched now, as a download may fail, and loaded once for the classes of the student.
-
-    Raises:
-        CheckpointError: There is no such file, or it is for another model or number of classes, or not that of the
-            resumed run.
-        ConfigError: The config names no model that exists.
-        DataError: The teacher has other classes; or those of the data cannot be read.
-        SetupError: The library of the teacher is not installed.
+    The teacher's file is fetched now, as a download may fail, and loaded once for the classes of the student. Errors
+    are those of `TeacherOptions.build` and `load_teacher`; or `DataError`, if the classes of the data cannot be read.
     """
     model = cfg.get('model') or {}
     if type_name(model.get('type')) != 'DistilledClassifier':
@@ -163,16 +151,12 @@ def check_teacher(cfg, resumed: dict | None = None):
 
 
 def load_teacher(teacher: Teacher, source, classes=(), digest: str = None):
-    """Load the weights of a teacher strictly from its file, and try it on an image.
+    """Load the weights of a teacher strictly from its file, try it on an image, and return the path of the file.
 
     Args:
-        teacher: The teacher, built for the classes of the student.
         source: The file, as for `xcit_dense.weights.read_checkpoint`.
-        classes: The names of these classes, if known.
+        classes: The names of the classes of the student, if known.
         digest: Of the teacher that a resumed run began with.
-
-    Returns:
-        The path of the file.
 
     Raises:
         CheckpointError: The file is missing, does not fit the model, such as that of a teacher with more classes, or is
