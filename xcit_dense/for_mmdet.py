@@ -26,8 +26,7 @@ class ChannelsDetDataPreprocessor(DetDataPreprocessor):
     """mmdet's data preprocessor, for images with any number of channels; mmdet's own accepts three or one.
 
     Args:
-        mean: The mean of each channel, in the order of the file.
-        std: The standard deviation of each channel, in the same order.
+        mean, std: The mean and the standard deviation of each channel, in the order of the file.
 
     Other arguments are those of `mmdet.models.DetDataPreprocessor`, except those that swap BGR and RGB.
     """

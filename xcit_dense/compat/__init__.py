@@ -2,11 +2,7 @@
 
 
 def prepare():
-    """Check the frameworks and complete mmcv-lite; called once, when the package is imported.
-
-    Raises:
-        SetupError: A framework is missing, or the versions do not work together.
-    """
+    """Check the frameworks (`check_versions`) and complete mmcv-lite; called once, when the package is imported."""
     from .versions import check_versions
     check_versions()
     from .mmcv_ops import install_stand_in  # needs torch, which the check above requires

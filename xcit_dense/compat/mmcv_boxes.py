@@ -11,8 +11,7 @@ def nms(boxes, scores, iou_threshold, offset):
     """Return the indices of the boxes that stay, best first; of equal scores the first in the input wins.
 
     Args:
-        boxes: (N, 4) as x1, y1, x2, y2.
-        scores: (N, ).
+        boxes, scores: (N, 4) as x1, y1, x2, y2, and (N, ).
         iou_threshold: A box is dropped if its IoU with a better one is above this.
         offset: 0, or 1 for boxes whose width is x2 - x1 + 1.
     """

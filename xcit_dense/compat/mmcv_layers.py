@@ -148,8 +148,7 @@ def _deform_attn(value, locations, weights, shapes):
 def carafe_naive_forward(features, masks, output, **kwargs):
     """Write (B, C, H, W), upsampled with a kernel for each output pixel, into ``output`` (Wang et al. 2019).
 
-    Args:
-        masks: (B, group_size * kernel_size**2, H * scale_factor, W * scale_factor), the kernels.
+    The kernels are ``masks`` (B, group_size * kernel_size**2, H * scale_factor, W * scale_factor).
     """
     output.copy_(_carafe(features, masks, **kwargs))
 

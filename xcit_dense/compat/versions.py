@@ -59,14 +59,11 @@ def extras():
 
 
 def check_versions(*needed: str):
-    """Raise one error that names every missing, wrong or doubled framework and the command that fixes it.
+    """Raise one `SetupError` that names every missing, wrong or doubled framework and the command that fixes it.
 
     Args:
         needed: Import names that must be installed in addition to those of the backbone, such as ``'mmdet'``.
             Installed frameworks are checked even if not needed, except those of `CLASSIFICATION`.
-
-    Raises:
-        SetupError: Something is missing, installed by two distributions, or of a version that does not work.
     """
     from ..errors import SetupError
     installed = _installed()
