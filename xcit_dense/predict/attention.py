@@ -22,14 +22,7 @@ class Picture(NamedTuple):
 
 
 def read_resized(path, size: int = None) -> Picture:
-    """Read an image file for a model without a config.
-
-    Args:
-        size: Length in pixels that the shorter side is resized to. By default images keep their size.
-
-    Raises:
-        DataError: The file cannot be read.
-    """
+    """Read an image file like `read_picture`, and resize its shorter side to ``size`` pixels, if given."""
     picture = read_picture(path)
     if size is None:
         return Picture(picture, picture)
@@ -45,17 +38,15 @@ class Attention:
     """Shows what a model looks at in each image: a picture and the arrays behind it. For `predict_files`.
 
     Args:
-        source: As for `xcit_dense.predict.weight_file.open_model`.
+        source, config: As for `xcit_dense.predict.weight_file.open_model`.
         show: ``'attention'``, ``'components'`` or ``'levels'``. Default: attention for classifiers, components and
             levels for other models.
         blocks: Numbers of the blocks to show, from 1: class-attention blocks for attention, XCA blocks for
             components. Default: both class-attention blocks, or the XCA blocks that feed the pyramid.
-        size: As for `read_resized`.
-        config: As for `xcit_dense.predict.weight_file.open_model`.
+        size: As for `read_resized`; by default images keep their size.
 
     Raises:
-        CheckpointError: As for `xcit_dense.predict.weight_file.open_model`.
-        ConfigError: As for `open_model`; or the model cannot show that, or has no such block.
+        CheckpointError, ConfigError: As for `open_model`; or the model cannot show that, or has no such block.
     """
     tool = 'attention'
     #: Written at the end.
@@ -117,9 +108,7 @@ class Attention:
     def __call__(self, image: Picture):
         """Return the arrays of an image by name, rows of panels for `draw_panels`, and a note about them."""
         x = normalised(image.seen, *self._statistics).to(get_device())
-        if 'attention' in self.show:
-            return self._attention(x)
-        return self._tokens(x)
+        return self._attention(x) if 'attention' in self.show else self._tokens(x)
 
     def _place(self, x, stride):
         """Return the number of map cells that the image covers, and by how many cells the map starts ahead of it.

@@ -69,11 +69,8 @@ def image_ids(cfg, paths) -> tuple:
 def classes_of_pixels(cfg, meta, checkpoint) -> Classes:
     """Return the classes of a segmentor, with their numbers in the label files that it was trained on.
 
-    The numbers count from 0, or from 1 if 0 is unlabelled (``reduce_zero_label``), without the ignored ones.
-
-    Args:
-        cfg: As for `classes_of_objects`; ``classes.txt`` takes the place of the annotation file.
-        meta, checkpoint: As for `classes_of_objects`.
+    The numbers count from 0, or from 1 if 0 is unlabelled (``reduce_zero_label``), without the ignored ones. Names are
+    found as by `classes_of_objects`; ``classes.txt`` takes the place of the annotation file.
     """
     dataset = test_dataset(cfg)
     file, in_list = names_path_of(dataset), None
@@ -92,8 +89,7 @@ def classes_of_pixels(cfg, meta, checkpoint) -> Classes:
 def test_dataset(cfg):
     """Return the data set whose pipeline predictions use: the first of the test data, otherwise of the validation data.
 
-    Raises:
-        DataError: The config has neither.
+    If the config has neither, `DataError` is raised.
     """
     found = datasets(cfg, LOADERS[:0:-1])
     if not found:
@@ -111,8 +107,7 @@ def _names(cfg, meta, checkpoint, in_files):
     if (dataset.get('metainfo') or {}).get('classes'):
         return wanted_classes(dataset, False), 'the config'
     count = next(map(class_count, heads_of_classes(cfg.model)), None)
-    own = dataset.own_classes
-    for names, origin in chain(in_files, [(own, _title(dataset))]):
+    for names, origin in chain(in_files, [(dataset.own_classes, _title(dataset))]):
         if names and count in (None, len(names)):
             return tuple(names), str(origin)
     return tuple(map(str, range(count or 0))), (

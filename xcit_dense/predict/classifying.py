@@ -113,10 +113,7 @@ def classify(source, *images, top: int = 5, **options) -> list:
 def middle_of(picture, size, crop_ratio=1.) -> np.ndarray:
     """Return the middle of an image (H, W, 3) uint8 as mmpretrain's ResizeEdge (pillow, bicubic) and CenterCrop do.
 
-    Args:
-        picture: An image of any size and aspect ratio.
-        size: Side of the result in pixels.
-        crop_ratio: The shorter side is resized to size / crop_ratio.
+    The shorter side is resized to size / crop_ratio pixels; the result has sides of ``size``.
     """
     keep = _LONGEST * min(picture.shape[:2])
     top, left = (max(0, length - keep) // 2 for length in picture.shape[:2])
@@ -154,11 +151,9 @@ def classify_files(classifier, source, root, paths, out_file, top: int, overwrit
     Args:
         classifier: A `Classifier`.
         source: Its weights as the user named them, for the JSON file.
-        root: The folder that holds the files.
-        paths: The image files. Among several, pictures that this package drew are skipped.
+        root, paths, overwrite: As for `xcit_dense.predict.files.predict_files`.
         out_file: The JSON file.
         top: How many classes each image gets.
-        overwrite: Whether to replace an ``out_file`` that no earlier call wrote.
 
     Raises:
         DataError: There is no image; or some could not be read, after the others were classified.

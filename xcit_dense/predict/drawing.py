@@ -41,12 +41,8 @@ class Drawing:
     """Draws data samples into images: in the look of this package, or with a visualizer that the config changed.
 
     The same each time, and without the model. The visualizer draws if it is a user's own or its config has settings, or
-    if the sample has what is not drawn here, such as panoptic segmentation.
-
-    Args:
-        visualizer: Config of the visualizer.
-        meta: Classes and palette.
-        **options: Arguments of its ``add_datasample``. By default, the ground truth is not drawn.
+    if the sample has what is not drawn here, such as panoptic segmentation. ``meta`` has classes and palette; options
+    are those of ``add_datasample``. By default, the ground truth is not drawn.
     """
 
     def __init__(self, visualizer, meta, **options):
@@ -158,8 +154,7 @@ class DrawingHook(Hook):
         interval: In validation, draw every this many iterations.
         show: Whether to show each picture in a window.
         wait_time: Seconds until the next picture; 0 waits for a key.
-        backend_args: Ignored; accepted for configs of the frameworks' hooks. Images are read by the loader of the test
-            data.
+        backend_args: Ignored, as in configs of the frameworks' hooks: the loader of the test data reads the images.
         overwrite: Whether to replace files that no earlier test drew.
     """
 
@@ -172,11 +167,7 @@ class DrawingHook(Hook):
         self._own = OwnFiles(test_out_dir, 'test', overwrite) if draw and test_out_dir else None
 
     def before_test(self, runner):
-        """Claim all pictures.
-
-        Raises:
-            OutputError: Files that no earlier test drew would be overwritten.
-        """
+        """Claim all pictures; raise `OutputError` if files that no earlier test drew would be overwritten."""
         dataset = runner.test_dataloader.dataset
         if self._own and hasattr(dataset, 'get_data_info'):  # a user's own may give paths only with each image
             files = [*filter(None, (dataset.get_data_info(i).get('img_path') for i in range(len(dataset))))]

@@ -65,7 +65,7 @@ def _listed_in(file):
 def predict_files(predictor, root, paths, out_dir, overwrite: bool = False):
     """Predict image files, or process them another way; write pictures and results into ``out_dir``.
 
-    Results from before an interruption are kept.
+    Results from before an interruption are kept. A description of what was written is returned.
 
     Args:
         predictor: From `xcit_dense.predict.predictor.build_predictor`, or an object with the same ``tool``,
@@ -74,9 +74,6 @@ def predict_files(predictor, root, paths, out_dir, overwrite: bool = False):
         paths: The image files. Among several, pictures that this package drew are skipped.
         out_dir: The folder to write into.
         overwrite: Whether to replace files in ``out_dir`` that no earlier call wrote.
-
-    Returns:
-        A description of what was written.
 
     Raises:
         DataError: There is no image; ``out_dir`` is ``root``, or a result would replace one of the images; two images
@@ -118,8 +115,7 @@ def predict_files(predictor, root, paths, out_dir, overwrite: bool = False):
 def without_drawn(root, paths) -> list:
     """Return image files; among several, skip those that this package drew, and print how many.
 
-    Raises:
-        DataError: No other images are left.
+    If no others are left, `DataError` is raised.
     """
     folders = {folder for path in paths for folder in path.parents if folder.is_relative_to(root)}
     drawn = {path for folder in folders for path in drawn_in(folder)}.intersection(paths) if len(paths) > 1 else ()
@@ -141,11 +137,7 @@ def _check_targets(root, paths, names, out_dir, files):
 
 
 def import_av():
-    """Import PyAV, which only videos need.
-
-    Raises:
-        SetupError: It is not installed.
-    """
+    """Import PyAV, which only videos need; raise `SetupError` if it is not installed."""
     try:
         import av
     except ImportError as error:
@@ -162,18 +154,13 @@ def predict_video(predictor, path, out_dir, overwrite: bool) -> str:
     only at the end.
 
     Args:
-        predictor: From `xcit_dense.predict.predictor.build_predictor`.
+        predictor, out_dir, overwrite: As for `predict_files`, which returns such a description too.
         path: The video, in any format that FFmpeg reads.
-        out_dir: The folder to write into.
-        overwrite: Whether to replace files in ``out_dir`` that no earlier call wrote.
-
-    Returns:
-        A description of what was written.
 
     Raises:
         DataError: The file is not a video, or it breaks off; the frames before that are written anyway.
         OSError: The disk is full.
-        OutputError: ``out_dir`` cannot be written into, or holds such files.
+        OutputError: As for `predict_files`.
         SetupError: PyAV is not installed.
     """
     path, out_dir = Path(path).expanduser(), Path(out_dir).expanduser()

@@ -159,15 +159,11 @@ class _Loaded:
 
 
 class LoadedDetector(_Loaded):
-    """A detector. Create it with `load`.
-
-    Args:
-        predictor: A `xcit_dense.predict.predictor.DetectionPredictor`.
-        threshold: Objects with a lower score are dropped.
-    """
+    """A detector. Create it with `load`."""
 
     def __init__(self, predictor, threshold: float | None):
         super().__init__(predictor)
+        #: Objects with a lower score are dropped.
         self.threshold = 0.3 if threshold is None else threshold
 
     def __call__(self, images, *, batch_size: int = 1, threshold: float = None, tile: int = None,

@@ -22,9 +22,7 @@ SHARE = 0.5
 class CutMask(NamedTuple):
     """The mask of an object in a large image: only the box around it is kept. Create it with `of`.
 
-    Args:
-        y: The rows of the box, a `Span`.
-        packed: The pixels of the box, as COCO's compressed RLE.
+    Rows and columns of the box are y and x; ``packed`` has its pixels, as COCO's compressed RLE.
     """
     y: Span
     x: Span
@@ -73,11 +71,7 @@ class CutMasks:
     """The masks of n objects in an image, which can be used like an array (n, H, W) of bool.
 
     ``masks[i]`` returns one mask (H, W). ``numpy.asarray(masks)`` returns all of them, n times the size of the image.
-
-    Args:
-        masks: The `CutMask`s.
-        height: Height of the image.
-        width: Width of the image.
+    Arguments are the `CutMask`s, and height and width of the image.
     """
 
     dtype = np.dtype(bool)
@@ -123,14 +117,10 @@ class Find(NamedTuple):
 
 
 def find_in_tiles(predict, image):
-    """Predict the objects of a `xcit_dense.predict.reading.BigImage`.
+    """Predict the objects of a `xcit_dense.predict.reading.BigImage`: a data sample of mmdet, highest score first.
 
-    Args:
-        predict: Function from a tile as `xcit_dense.predict.reading.ReadImage` to its data sample on the CPU.
-        image: The `BigImage`.
-
-    Returns:
-        A data sample of mmdet, highest score first. If the model has masks, they are a list of `CutMask`.
+    ``predict`` is a function from a tile as `xcit_dense.predict.reading.ReadImage` to its data sample on the CPU. If
+    the model has masks, those of the result are a list of `CutMask`.
     """
     from mmdet.structures import DetDataSample
     finds, found = {}, {}
@@ -165,11 +155,7 @@ def finds_in(tile: Tile, found: dict, size: tuple, margin: int) -> list:
 
 
 def merge(finds: dict) -> list:
-    """Return the objects of an image as `Find`s, highest score first.
-
-    Args:
-        finds: The `Find`s of each `Tile`, by tile.
-    """
+    """Return the objects of an image, highest score first, from the `Find`s of each `Tile`, by tile."""
     parts = [find for found in finds.values() for find in found]
     first = dict(zip(finds, np.cumsum([0, *map(len, finds.values())]), strict=False))
     group = np.arange(len(parts))  # the first find of the object that each belongs to

@@ -42,23 +42,15 @@ _LEFT_OUT = dict(scale_factor=(None, ), interpolation=('bilinear', ), backend=('
 
 
 def set_dtype(model, dtype: str = 'float32') -> str:
-    """Make a model compute in a type at inference, on its current device. Call it once.
+    """Make a detector or segmentor compute in one of `DTYPES` at inference, on its device, and return that type.
 
     With bfloat16, these run under autocast: the backbone, the neck and the hidden layers of the heads of this
     package's configs. Their inputs and outputs are float32. These stay in float32: the last layers of these heads,
     other heads, all that is not a layer (boxes, NMS, RoIAlign, resizing of logits, argmax), and the backbone's Gram
     matrices, norms and softmax. If the device does not support bfloat16, where emulation would be slower, everything
-    stays in float32 and a log line says so.
+    stays in float32, a log line says so, and ``'float32'`` is returned.
 
-    Args:
-        model: A detector or segmentor of mmdet or mmseg, also one inside a model for test-time augmentation.
-        dtype: One of `DTYPES`.
-
-    Returns:
-        The type that the model computes in.
-
-    Raises:
-        ConfigError: There is no such type.
+    Call it once; the model may be inside one for test-time augmentation. Another type raises `ConfigError`.
     """
     if dtype not in DTYPES:
         raise ConfigError(f'dtype must be one of {listed(DTYPES)}, got {dtype!r}')
@@ -107,10 +99,7 @@ def is_exported(source) -> bool:
 
 
 def open_exported(path, runtime: str = None) -> Model:
-    """Open an exported detector or segmentor.
-
-    Args:
-        runtime: ``'onnxruntime'`` (the default) or ``'openvino'``.
+    """Open an exported detector or segmentor with ``'onnxruntime'`` (the default) or ``'openvino'``.
 
     Raises:
         CheckpointError: There is no such file, it is damaged or from another program, or it holds only a backbone.
@@ -144,8 +133,7 @@ class ExportedModel(BaseModel):
     def test_step(self, data) -> list:
         """Predict the images of a batch; boxes, masks and labels are in pixels of the images before resizing.
 
-        Args:
-            data: ``inputs``, each (3, H, W), BGR, from 0 to 255; and ``data_samples``.
+        Its ``inputs`` are (3, H, W) each, BGR, from 0 to 255.
         """
         to_sample = self._detect if self.file.task == 'detection' else self._segment
         for image, sample in zip(data['inputs'], data['data_samples'], strict=True):
@@ -204,8 +192,7 @@ def classes_of(file) -> Classes:
 def resize_rule(cfg) -> dict:
     """Return how images are resized before they go into the graph: the key ``resize`` of the metadata.
 
-    Raises:
-        ConfigError: The test pipeline of the config has a step that the rule cannot express.
+    If the test pipeline of the config has a step that the rule cannot express, `ConfigError` is raised.
     """
     dataset, rule = test_dataset(cfg), dict(rule='none')
     steps = dataset.get('pipeline') or [dict(type='nothing')]
@@ -244,14 +231,8 @@ def check_task(cfg, file, source):
 def compare_with_config(cfg, file, source, sizes: bool = True):
     """Compare an exported file with the config of its test, in which the classes are already set.
 
-    Different names for the same number of classes, and a different resize rule, are warnings in the log.
-
-    Args:
-        file: An exported file from `open_exported`.
-        sizes: Whether to warn if the image size differs; False if the user chose it.
-
-    Raises:
-        ConfigError: The file has another number of classes.
+    Another number of classes raises `ConfigError`. Different names for the same number and, unless the user chose the
+    image size (``sizes``), a different resize rule are warnings in the log.
     """
     for dataset in datasets(cfg, ['test_dataloader']):
         names = wanted_classes(dataset, bool(cfg.get('classes_from_data')))

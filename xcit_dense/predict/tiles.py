@@ -76,13 +76,7 @@ def tiling_of(tile, overlap) -> Tiling | None:
 
 
 def label_in_tiles(predict, image, threshold: float = None, scores: bool = False):
-    """Predict the pixels of a `BigImage`.
-
-    Args:
-        predict: Function from a tile as `xcit_dense.predict.reading.ReadImage` to its data sample on the CPU.
-        image: The `BigImage`.
-        threshold: As for `blend`.
-        scores: Whether to keep the scores of the labels.
+    """Predict the pixels of a `BigImage`; ``predict`` is as for `find_in_tiles`, the threshold as for `blend`.
 
     Returns:
         A data sample of mmseg. Its ``pred_sem_seg`` is an array of uint16; ``label_scores`` is only there if it is
@@ -120,10 +114,8 @@ def blend(samples, tiles, threshold: float = None, scores: bool = False):
     the next row is in temporary files.
 
     Args:
-        samples: Iterable of a data sample for each of ``tiles``, on the CPU, in the same order.
-        tiles: The `Tile`s of `Tiling.tiles`.
+        samples: Iterable of a data sample for each of ``tiles``, on the CPU, in the order of `Tiling.tiles`.
         threshold: For a model with a single output: the probability above which the label is 1.
-        scores: Whether to yield scores.
 
     Yields:
         Rows and columns of the part, as slices; the model's outputs (h, w) int64; and the mean scores (C, h, w)

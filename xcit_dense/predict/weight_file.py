@@ -37,8 +37,7 @@ class Opened(NamedTuple):
     Args:
         model: The model, for images of three channels.
         classes: Class names, if the file has any.
-        mean: Mean of its input, RGB.
-        std: Standard deviation of its input, RGB.
+        mean, std: Mean and standard deviation of its input, RGB.
         test_data: Config of the data set that it was tested with, if known.
     """
     model: Trunk
