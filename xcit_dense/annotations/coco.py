@@ -5,6 +5,7 @@ from collections import Counter
 from contextlib import nullcontext, suppress
 from pathlib import Path, PurePosixPath
 
+from .._utils.files import drawn_in
 from .._utils.text import counted, listed, with_slashes
 from ..data.files import read_json
 from ..data.folders import part_of
@@ -162,8 +163,10 @@ def part_from(path: Path, content: dict, name: str, root: Path, folders, images=
     names = [image['file_name'] for image in content['images']]
     probes = names[::max(len(names) // _PROBES, 1)][:_PROBES]
     candidates = [images] if images else list(dict.fromkeys([of_config or path.parent, path.parent, *folders]))
+    drawn = {path for folder in candidates for path in drawn_in(folder)}  # predictions are named as their images
     for shorten in _forms(probes):
-        hits = {folder: sum(os.path.isfile(folder / shorten(probe)) for probe in probes) for folder in candidates}
+        paths = {folder: {folder / shorten(probe) for probe in probes} - drawn for folder in candidates}
+        hits = {folder: sum(map(os.path.isfile, paths[folder])) for folder in candidates}
         fits = {folder: (folder != of_config, *_rank(folder, path, name, root), -number,
                          -len(os.path.commonpath([folder, path])))
                 for folder, number in hits.items() if number}
