@@ -58,7 +58,8 @@ def read_yolo(source: Path, root: Path, images=None) -> dict:
         elif part == 'train':
             raise DataError(f'{source}: its training images {shown(entry)} do not exist. Set their folder with '
                             '--train-images DIR')
-    labels = {path: _labels_of(path) for paths in found.values() for path in paths}
+    labels = {path: _own_labels_of(path, base, description.get('path')) or _labels_of(path)
+              for paths in found.values() for path in paths}
     lines = {path: _read_lines(file, source, names, description.get('kpt_shape')) for path, file in labels.items()}
     if not any(lines.values()):
         image, file = next(iter(labels.items()))
@@ -132,6 +133,14 @@ def _place_of(name, base, above):
     bases = [base / with_slashes(str(above)), base] if above else [base]
     names = [name, re.sub(r'^(\.\./)+', '', name), name.removeprefix('data/')]
     return next((path for name in names for folder in bases if (path := Path(folder, name)).exists()), None)
+
+
+def _own_labels_of(image, base, above):
+    """Return the label file of an image in ``labels`` next to the description, by its name below ``path``, or None:
+    `xcit_dense predict --labels yolo` writes them there, as the folder of the images may hold other labels."""
+    top = Path(base, with_slashes(str(above or '')))
+    own = Path(base, 'labels', image.relative_to(top)).with_suffix('.txt') if image.is_relative_to(top) else None
+    return own if own and own.is_file() else None
 
 
 def _labels_of(image):
