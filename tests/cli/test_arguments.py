@@ -37,8 +37,8 @@ OPTIONS = dict(
     make_demo_data='--train 1 --val 2 --size 3 --seed 4 --grey --classes star disc',
     measure='--cfg-options a=1 b=2 --iterations 5 --images 6 --amp float16 --pretrained --out o --overwrite',
     plot_curves='--out o --overwrite',
-    predict='--cfg-options a=1 b=2 --score-thr 0.5 --image-size 9 8 --dtype bfloat16 --tile 7 --overlap 0.5 --device '
-            'cuda --no-graphs --overwrite',
+    predict='--cfg-options a=1 b=2 --score-thr 0.5 --image-size 9 8 --dtype bfloat16 --tile 7 --overlap 0.5 '
+            '--labels yolo --device cuda --no-graphs --overwrite',
     test=f'--work-dir w {OF_DATA} --launcher slurm --local-rank 3 --show-dir s --at-least a=1 b=2 --cfg-options c=3 '
          'd=4 --size 9 --crop-ratio 0.5 --image-size 7 8 --dtype bfloat16 --runtime openvino --report r --tta --knn 5 '
          '--batch-size 6 --workers 4 --device cpu --no-graphs --overwrite --sizes 160 224',
@@ -118,7 +118,7 @@ REJECTED = dict(
               '--images 64, --images 31x32, --images 32x31, --images 32x32x3',
     check_data='--to', classify='--top 0, --crop-ratio nan', export='one_too_many',
     make_demo_data='--train x, --size 1.5', measure='--iterations 0, --iterations x, --images -1, --images x',
-    predict='--score-thr nan, --tile 1.5, --device gpu, --overlap inf, one_too_many',
+    predict='--score-thr nan, --tile 1.5, --device gpu, --overlap inf, --labels x, one_too_many',
     test='--knn 0, --linear 0, --linear long, --size 64.5, --sizes 64 0, --sizes 64 x, --crop-ratio nan, --launcher x',
     train='--lr x, --lr inf, --amp fp16, --canvas 9 0, --val-share nan, --launcher x, --data-findings x, '
           '--config-findings x, --local_rank x')

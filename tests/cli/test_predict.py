@@ -7,11 +7,15 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from pycocotools import mask as mask_api
 from pycocotools.coco import COCO
 
+from helpers.onnx_files import write_detector
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
 from helpers.tools import run_tool
 from xcit_dense._utils.files import RECORD
+from xcit_dense.annotations.conversion import names_beside
+from xcit_dense.annotations.yolo import read_yolo
 from xcit_dense.data.demo import CLASSES
 from xcit_dense.weights import best_checkpoint
 
@@ -95,3 +99,57 @@ def test_prediction_overwrites_nothing(trained_segmentor, demo_data, tmp_path, c
         code, message = call_tool('predict.py', *model, source, '--out', out)
         assert code == 1 and message.startswith('error: ') and words in message
     assert sorted(p.name for p in images.iterdir()) == ['a.JPG', 'a.jpg']
+
+
+@pytest.mark.parametrize('exports', (False, True))
+def test_labels_of_objects_for_a_tool(exports, trained, demo_data, tmp_path, call_tool):
+    """Of checkpoints and exported files, whole and in tiles; what somebody corrected is not overwritten."""
+    model = [TINY_CONFIG, trained[0]]
+    if exports:
+        pytest.importorskip('onnxruntime')
+        boxes = np.float32([[0.25, 0.5, 0.75, 1, 0.9], [0, 0, 0.5, 0.5, 0.4], [0, 0.1, 0.8, 0.4, 0.05]])
+        masks = np.ones((3, 28, 28), np.float32)
+        model = [write_detector(tmp_path / 'detector.onnx', boxes, np.array([2, 0, 1]), masks)]
+    arguments = [*model, demo_data / 'val2017/000000000001.jpg', '--out', tmp_path / 'out', '--score-thr', 0.15]
+    for tile in ((), ('--tile', 40)):
+        done = run_tool('predict.py', *arguments, '--labels', 'yolo', *tile)
+        records = [record for record in json.loads((tmp_path / 'out/results.json').read_text())
+                   if record['score'] >= 0.15 and mask_api.area(record['segmentation'])]
+        assert f'\n{len(records)} labels (yolo) in labels/: ' in done.stdout and len(records) > 1
+        content = read_yolo(tmp_path / 'out/data.yaml', tmp_path / 'out')['train'].content
+        ids = {image['id']: image['file_name'] for image in content['images']}
+        for record, label in zip(records, content['annotations'], strict=True):
+            assert (record['file_name'], record['category_id']) == (ids[label['image_id']], label['category_id'])
+            drawn = mask_api.frPyObjects(label['segmentation'], *record['segmentation']['size'])
+            assert mask_api.iou(drawn, [record['segmentation']], [0])[0, 0] > 0.98
+    for form, file in (('labelme', 'labels/000000000001.json'), ('coco', 'annotations.json')):
+        (tmp_path / 'out' / file).write_text('mine')
+        code, message = call_tool('predict.py', *arguments, '--labels', form)
+        assert code == 1 and f'did not write or finish, or that changed since: {file}.' in message
+        assert (tmp_path / 'out' / file).read_text() == 'mine'
+
+
+def test_labels_of_pixels_for_a_tool(trained_segmentor, demo_data, tmp_path):
+    arguments = TINY_SEG_CONFIG, trained_segmentor[0], demo_data / 'images/validation', '--out', tmp_path / 'out'
+    done = run_tool('predict.py', *arguments, '--labels', 'maps')
+    assert 'class names in classes.txt' in done.stdout
+    assert names_beside([tmp_path / 'out']) == (('background', *CLASSES), tmp_path / 'out/classes.txt')
+    run_tool('predict.py', *arguments, '--labels', 'labelme')
+    for path in (tmp_path / 'out/labels').glob('*.json'):
+        labels, found = cv2.imread(str(path.with_suffix('.png')), cv2.IMREAD_UNCHANGED), json.loads(path.read_text())
+        for number, name in enumerate(CLASSES, 1):
+            polygons = [sum(shape['points'], []) for shape in found['shapes'] if shape['label'] == name]
+            drawn = mask_api.decode(mask_api.frPyObjects(polygons, *labels.shape)).any(-1) if polygons else False
+            assert (drawn != (labels == number)).sum() <= 0.03 * (labels == number).sum()
+        assert {shape['label'] for shape in found['shapes']} <= {*CLASSES} and found['shapes']
+
+
+def test_labels_that_cannot_be(trained, trained_segmentor, demo_data, tmp_path, call_tool):
+    (tmp_path / 'a.mp4').touch()
+    detector, segmentor = (TINY_CONFIG, trained[0]), (TINY_SEG_CONFIG, trained_segmentor[0])
+    for model, source, form, words in (
+            (detector, demo_data / 'val2017', 'maps', 'these forms: labelme, coco, yolo, voc'),
+            *((segmentor, demo_data / 'val2017', name, 'forms: labelme, maps') for name in ('coco', 'yolo', 'voc')),
+            (detector, tmp_path / 'a.mp4', 'coco', 'only for images')):
+        code, message = call_tool('predict.py', *model, source, '--out', tmp_path / 'out', '--labels', form)
+        assert code == 1 and '--labels' in message and words in message and not (tmp_path / 'out').exists()

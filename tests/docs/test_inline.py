@@ -41,7 +41,8 @@ def check_each(pattern, check, parts=lambda code: [code]):
 
 
 def test_options():
-    check_each(r'(?!pip|make|python -m torch\.distributed\.run|ARGS=|tensorboard )(.*[^\w-])?--[a-z]', check_options)
+    check_each(r'(?!pip|make|python -m torch\.distributed\.run|ARGS=|labelme |tensorboard )(.*[^\w-])?--[a-z]',
+               check_options)
 
 
 def check_options(code):

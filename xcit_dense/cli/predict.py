@@ -21,13 +21,16 @@ def main(argv=None):
                         '(segmentation), and classes.json with the class of each number; for a video a drawn copy '
                         '(.mp4), and results.json with the frame numbers, from 0, as image ids')
     parser.add_argument('--score-thr', type=finite, default=0.3, metavar='SCORE',
-                        help='detection: draw objects with at least this score, from 0 to 1 (default: 0.3); '
-                        'results.json has all')
+                        help='detection: draw and label objects with at least this score, from 0 to 1 (default: '
+                        '0.3); results.json has all')
     parser.add_argument('--tile', type=int, metavar='PIXELS', help='split images larger than a square of this side '
                         'into tiles of this side and predict each tile by itself, with memory for one tile: for small '
                         'objects in large images, and for images that do not fit in memory (default: the whole image)')
     parser.add_argument('--overlap', type=finite, metavar='SHARE', help='smallest share of a tile that the next tile '
                         'also covers (default: 0.2)')
+    parser.add_argument('--labels', choices=('labelme', 'coco', 'yolo', 'voc', 'maps'), help='also write labels for an '
+                        'annotation tool, of objects with at least --score-thr: labelme for both tasks; coco, yolo and '
+                        'voc for detection; maps (names for the label maps) for segmentation')
     add_shared(parser, 'image-size', 'device', 'dtype', 'no-graphs', 'runtime', 'overwrite')
     args = parser.parse_args(argv)
     exported = [path for path in (args.config, args.checkpoint) if str(path).lower().endswith('.onnx')]
@@ -57,6 +60,8 @@ def _run(args):
     if tiling and video:
         raise ConfigError('--tile is only for images; the frames of a video are predicted whole. Omit --tile, or '
                           'extract the frames into a folder and predict that')
+    if args.labels and video:
+        raise ConfigError('--labels is only for images. Omit it, or extract the frames into a folder and predict that')
     settings = Settings(image_size=args.image_size)
     if args.config is None:
         checkpoint = open_exported(args.checkpoint, args.runtime)
@@ -71,5 +76,5 @@ def _run(args):
         print(predict_video(predictor, args.images, args.out, args.overwrite))
         return
     root, paths = find_sources(args.images, cfg)
-    predictor = build_predictor(cfg, checkpoint, args.score_thr, tiling=tiling, **options)
+    predictor = build_predictor(cfg, checkpoint, args.score_thr, tiling=tiling, labels=args.labels, **options)
     print(predict_files(predictor, root, paths, args.out, args.overwrite))

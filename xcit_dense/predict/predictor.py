@@ -27,8 +27,10 @@ from ..weights import fetch, load_model, read_checkpoint
 from ..weights.contents import get_dataset_meta
 from .classes import classes_of_objects, classes_of_pixels, image_ids, test_dataset
 from .drawing import Drawing
+from .labels import LabelFiles, check_form
 from .merging import CutMask, find_in_tiles
 from .models import ExportedModel, classes_of, meta_of, set_dtype
+from .polygons import labels_of_objects, labels_of_regions
 from .reading import BigImage, ImageReader
 from .tiles import label_in_tiles
 
@@ -51,6 +53,7 @@ class Predictor:
         dtype: The type it computes in, as for `xcit_dense.predict.models.set_dtype`.
         given: What the user set in the config, as for `xcit_dense.config.fit.fitting.use_fit`.
         tiling: The `xcit_dense.predict.tiles.Tiling` of images that are larger than a tile. Default: predict all whole.
+        labels: The form of the label files that are written too, one of `xcit_dense.predict.labels.FORMS`.
 
     Raises:
         CheckpointError: The weights cannot be read or do not fit the config.
@@ -67,9 +70,12 @@ class Predictor:
     visualizer_type = None
     #: Whether there are objects with scores, and results with image ids.
     finds_objects = False
+    #: The `LabelFiles` that are written too, or None.
+    labels = None
 
     def __init__(self, cfg, checkpoint, score_thr: float = 0.3, device=None, fuse: bool = True, graphs: bool = False,
-                 dtype: str = 'float32', given=(), tiling=None):
+                 dtype: str = 'float32', given=(), tiling=None, labels: str = None):
+        check_form(labels, task_of(cfg).name)  # before the model is built
         if isinstance(checkpoint, Model):
             init_default_scope(task_of(cfg).framework)
             self.model, self.classes = ExportedModel(checkpoint), classes_of(checkpoint)
@@ -84,6 +90,9 @@ class Predictor:
                                **(dict(pred_score_thr=score_thr) if self.finds_objects else {}))
         self.records, self.count = [], 0  # objects that a detector found, label maps that a segmentor wrote
         self._score_thr, self.tiling = score_thr, tiling
+        if labels:
+            self.labels = LabelFiles(labels, self.classes)
+            self.last_files = (*self.last_files, *self.labels.last_files)
 
     def _build(self, cfg, checkpoint, device, fuse, graphs, dtype, given):
         """Set model and classes to those of a checkpoint, and return its metadata on the classes."""
@@ -143,10 +152,15 @@ class Predictor:
 
     def begin(self, names, paths):
         """Prepare for writing the results of image files, by the names that `write` gets."""
+        if self.labels:
+            self.labels.begin(names, paths)
 
     def files_of(self, name) -> list:
         """Return the files that are written for an image, the picture first, relative to the folder of the results."""
-        return [Path(name).with_suffix('.jpg').as_posix()]
+        return [Path(name).with_suffix('.jpg').as_posix(), *(self.labels.files_of(name) if self.labels else ())]
+
+    def _close_labels(self, out_dir):
+        return f'\n{self.labels.close(out_dir)}' if self.labels else ''
 
     def write_classes(self, out_dir, **words):
         """Write ``classes.json``: what the numbers in the results mean, and ``words``, further notes on them."""
@@ -169,11 +183,18 @@ class DetectionPredictor(Predictor):
         """Find the ids of image files."""
         ids, self._ids_are = image_ids(self._cfg, paths)
         self._ids = dict(zip(names, ids, strict=True))
+        if self.labels:
+            self.labels.begin(names, paths, self._ids)
 
     def write(self, image, name, out_dir):
         """Predict one image; draw it into ``out_dir / name`` and keep its records for `close`."""
         sample = self.predict(image, name, out_dir)
-        self.records += self.to_coco(sample, image_id=self._ids[name], file_name=str(name))
+        records = self.to_coco(sample, image_id=self._ids[name], file_name=str(name))
+        self.records += records
+        if self.labels:
+            size = sample.ori_shape[:2]
+            found = labels_of_objects(records, self.classes.numbers, size, self._score_thr)
+            self.labels.write(found, name, size, out_dir)
 
     def close(self, out_dir):
         """Write ``results.json`` and the classes, and return a description of them."""
@@ -183,7 +204,7 @@ class DetectionPredictor(Predictor):
         drawn = sum(score >= self._score_thr for score in scores)
         hint = '' if drawn or not scores else f'; the best is {max(scores):.2g}, and a lower --score-thr draws more'
         return (f'{counted(len(scores), "objects")} in results.json; drawn: {drawn:,}, with a score of at least '
-                f'{self._score_thr:g}{hint}')
+                f'{self._score_thr:g}{hint}{self._close_labels(out_dir)}')
 
     def to_coco(self, sample, **fields):
         """Return the objects of a sample as records of COCO's results format, with ``fields`` added to each."""
@@ -219,8 +240,13 @@ class SegmentationPredictor(Predictor):
 
     def write(self, image, name, out_dir):
         """Predict one image; draw it into ``out_dir / name`` and write ``out_dir / labels / name`` as PNG."""
-        self.write_labels(self.predict(image, name, out_dir), Path(out_dir, self.files_of(name)[1]))
+        sample = self.predict(image, name, out_dir)
+        self.write_labels(sample, Path(out_dir, self.files_of(name)[-1]))
         self.count += 1
+        if self.labels:
+            outputs = np.asarray(sample.pred_sem_seg.data[0])
+            regions = labels_of_regions(outputs, self.classes.names) if self.labels.files_of(name) else ()
+            self.labels.write(regions, name, outputs.shape, out_dir)
 
     def write_labels(self, sample, path):
         """Write the label map of a sample as PNG: in the numbers of the data set, where ADE20k's first class is 1.
@@ -246,7 +272,8 @@ class SegmentationPredictor(Predictor):
     def close(self, out_dir):
         """Write the class names of the label maps, and return a description."""
         self.write_classes(out_dir)
-        return f'{self.count:,} label map{"s" * (self.count != 1)} (labels/, names in classes.json)'
+        return (f'{self.count:,} label map{"s" * (self.count != 1)} (labels/, names in classes.json)'
+                f'{self._close_labels(out_dir)}')
 
 
 def build_predictor(cfg, checkpoint, score_thr: float = 0.3, **options) -> Predictor:
