@@ -2,7 +2,7 @@
 import shutil
 
 import pytest
-from annotations import exports
+from annotations import exports, exports_files
 from annotations.placing import detector, numbers, placed, read
 from mmengine.config import Config
 
@@ -90,12 +90,25 @@ def test_coco_and_yolo(folder, tmp_path):
     assert numbers(placed(root, tmp_path / 'b', train_annotations='annotations.json'))[0] == DIVIDED
 
 
+def test_what_is_not_used_is_named(folder, tmp_path, capfd):
+    """COCO and YOLO come before files for each image; of two of these, the user chooses."""
+    for make in (exports.one_file, exports.yolo):
+        root = exports_files.labelme(make(tmp_path / make.__name__), apart=True)
+        assert numbers(placed(root, folder / make.__name__))
+        said = capfd.readouterr().out
+        assert 'LabelMe in labels; to use it: --train-annotations DIR' in said and 'data        LabelMe' not in said
+        placed(root, tmp_path / f'{make.__name__}/a', train_annotations='labels')
+        assert 'data        LabelMe' in capfd.readouterr().out
+    with fails(DataError, 'several formats', 'Pascal VOC in .', 'LabelMe in .', '--train-annotations'):
+        placed(exports_files.labelme(exports_files.voc(tmp_path / 'both', 'flat')), folder)
+
+
 def test_options_that_cannot_be(folder, tmp_path):
     root, other = exports.one_file(tmp_path / 'data'), exports.roboflow(tmp_path / 'other', 2, 2, 0)
     (root / 'list.json').write_text('[]')
     (tmp_path / 'empty/photos').mkdir(parents=True)
     for options, error, *words in (
-            (dict(train_annotations='no.json'), DataError, '--train-annotations no.json', 'there is no file'),
+            (dict(train_annotations='no.json'), DataError, '--train-annotations no.json', 'there is no file or folder'),
             (dict(val_images='no'), DataError, '--val-images no', 'there is no folder'),
             (dict(train_annotations='images/000.jpg'), DataError, 'images/000.jpg cannot be read'),
             (dict(train_annotations='list.json'), DataError, '--train-annotations', 'images, annotations and categor'),
@@ -154,7 +167,7 @@ def test_a_file_that_the_config_names_itself_is_meant(folder, tmp_path):
 @pytest.mark.parametrize('make, config, words', (
     (exports.yolo, TINY_SEG_CONFIG, 'YOLO labels in data.yaml.*fasterrcnn_xcit_n12_p16_small'),
     (lambda root: exports.yolo(root, form='bare'), 'semfpn_xcit_s12_p16_custom',
-     'YOLO labels in labels/ .*fasterrcnn_xcit_s12_p16_custom'),
+     'YOLO labels in . .*fasterrcnn_xcit_s12_p16_custom'),
     (exports.roboflow, TINY_SEG_CONFIG, "COCO annotations in .*_annotations.coco.json.*maskrcnn_xcit_n12_p16_small"),
     (lambda root: exports_segmentation.pairs(root, 'images', 'labels', 'ab'), TINY_CONFIG,
      'label maps in labels for images in images .use semfpn_xcit_n12_p16_small'),

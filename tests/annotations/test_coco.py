@@ -158,7 +158,7 @@ def test_several_files_for_one_part(folder, tmp_path, capfd):
     (root / 'data.yaml').touch()
     with pytest.raises(ConfigError, match='only COCO files are joined'):
         placed(root, folder.parent / 'e', train_annotations=['data.yaml', files[0]])
-    with pytest.raises(ConfigError, match='--train-images takes one path'):
+    with pytest.raises(ConfigError, match='--train-images takes one folder'):
         DataOptions(train_images=('job1', 'job2')).path('train', 'images', root)
 
 

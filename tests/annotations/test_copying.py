@@ -3,7 +3,7 @@ import json
 
 import numpy as np
 import pytest
-from annotations import exports
+from annotations import exports, exports_files
 from annotations.placing import placed, read, segmentor
 from PIL import Image
 
@@ -26,7 +26,9 @@ def objects(cfg):
 
 
 @pytest.mark.parametrize('make, options, test', (
-    (exports.roboflow, {}, True), (exports.yolo, dict(polygons=True), False), (exports.label_studio, {}, False)))
+    (exports.roboflow, {}, True), (exports.yolo, dict(polygons=True), False), (exports.label_studio, {}, False),
+    (exports_files.voc, {}, False), (exports_files.labelme, dict(embed=True), False),
+    (exports_files.numbers, {}, False)))
 def test_objects_are_read_alike_from_their_copy(make, options, test, folder, tmp_path):
     root, out = make(tmp_path / 'data', **options), tmp_path / 'copy'
     before, cfg = files_in(root), placed(root, folder)
@@ -36,12 +38,14 @@ def test_objects_are_read_alike_from_their_copy(make, options, test, folder, tmp
     assert (out / file).is_file() == test == (f'--test-annotations {file}' in said)
     again = placed(out, tmp_path / 'again', **(dict(test_annotations=file) if test else {}))
     assert objects(again) == objects(cfg)
+    assert 'label_place' not in (out / 'annotations/instances_train2017.json').read_text()
     copy_data(cfg, 'coco', out)  # its own files are written again
 
 
 @pytest.mark.parametrize('make, options', (
     (exports_segmentation.camvid, dict(ignore_label=(4, ))), (exports_segmentation.camvid_colours, {}),
-    (exports_segmentation.voc, dict(ignore_label=(0, 4))), (exports_segmentation.label_studio, {})))
+    (exports_segmentation.voc, dict(ignore_label=(0, 4))), (exports_segmentation.label_studio, {}),
+    (exports_files.labelme, {})))
 def test_labels_are_read_alike_from_their_copy_without_options(make, options, tmp_path):
     root, out = make(tmp_path / 'data'), tmp_path / 'copy'
     before, cfg = files_in(root), segmentor(root, tmp_path / 'run', **options)

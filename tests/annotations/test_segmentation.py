@@ -169,7 +169,7 @@ def test_options_say_what_names_do_not(tmp_path):
         segmentor(root, tmp_path / 'run', ignore_label=(4, ))
     with pytest.raises(ConfigError, match='--train-images and --train-annotations go together'):
         segmentor(root, tmp_path / 'run', train_images='a')
-    with pytest.raises(DataError, match='no folder .*/nowhere'):
+    with pytest.raises(DataError, match='no file or folder .*/nowhere'):
         segmentor(root, tmp_path / 'run', train_images='a', train_annotations='nowhere')
     with pytest.raises(DataError, match='no label map in .*/a has the name of an image in .*/c'):
         segmentor(root, tmp_path / 'run', train_images=str(tmp_path / 'c'), train_annotations='a')

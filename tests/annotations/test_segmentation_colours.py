@@ -172,11 +172,13 @@ def test_colours_where_the_config_looks_are_read_with_a_palette(tmp_path, monkey
     assert cfg.train_dataloader.dataset.data_prefix.img_path == 'images/training'
 
 
-def test_black_and_white_masks_are_read_with_a_palette(tmp_path):
+def test_black_and_white_masks(tmp_path):
     root = exports.pairs(tmp_path / 'data', 'images', 'masks', exports.names(4),
                          change=lambda labels: np.where(labels == 1, 255, 0).astype(np.uint8))
-    with pytest.raises(DataError, match='needs at least two.*--palette FILE'):
-        segmentor(root, tmp_path / 'run')
+    for options, name in (({}, 'data'), (dict(class_name='road'), 'road')):
+        assert segmentor(root, tmp_path / 'run', **options).train_dataloader.dataset.metainfo.classes == (
+            'background', name)
+    assert (maps_of(tmp_path / 'run')['s000.png'] == (exports.scene(0)[1] == 1)).all()
     (root / 'mine.txt').write_text('road 255 255 255\nbackground 0 0 0\n')
     cfg = segmentor(root, tmp_path / 'run', palette='mine.txt')
     assert cfg.train_dataloader.dataset.metainfo.classes == ('road', 'background')
@@ -187,3 +189,39 @@ def test_black_and_white_masks_are_read_with_a_palette(tmp_path):
             (None, 'RGBA', True), (None, 'I;16', False)):
         content = dict(mode=mode, **(dict(labels=[[label, 5] for label in labels]) if labels else {}))
         assert are_colours(content, two) == wanted, (labels, mode)
+
+
+@pytest.mark.parametrize('label, mode', (
+    ('.png', 'RGB'), ('.png', '1'), ('.gif', 'L'), ('.bmp', 'L'), ('.tif', 'RGBA'), ('.jpg', 'L'),
+    ('_mask.jpeg', 'RGB'), ('.png', '0 and 1')))
+def test_masks_in_black_and_white_of_every_kind(label, mode, tmp_path, capfd):
+    root = exports.pairs(tmp_path / 'data', 'images', 'road', exports.names(4), label=label, change=lambda labels: (
+        labels == 1).astype(np.uint8) if mode == '0 and 1' else np.asarray(Image.fromarray(
+            (labels == 1).astype(np.uint8) * 255).convert(mode)))
+    cfg = segmentor(root, tmp_path / 'run', train_images='images', train_annotations='road', val_share=0.25)
+    dataset = cfg.train_dataloader.dataset
+    assert dataset.metainfo.classes == ('background', 'road')
+    is_done = dataset.data_prefix.seg_map_path == 'road'  # the numbers in the files are right as they are
+    assert is_done == (label == '.gif' or mode in ('1', '0 and 1'))
+    for number, name in enumerate(exports.names(4)):
+        labels = (np.asarray(Image.open(root / f'road/{name}{label}')) if is_done else
+                  maps_of(tmp_path / 'run')[f'{name}.png'])
+        assert (labels == (exports.scene(number)[1] == 1)).all()
+    assert ('masks are cut at half of white' in capfd.readouterr().out) == ('jp' in label)
+
+
+def test_what_only_looks_black_and_white(tmp_path):
+    """Label maps with three classes and ignored pixels keep their numbers; a list of names too."""
+    root = exports.pairs(tmp_path / 'data', 'images', 'masks', exports.names(30), change=lambda labels: np.where(
+        labels == 1, 255, 0).astype(np.uint8))
+    third = np.zeros((40, 48), np.uint8)
+    third[:9] = 2
+    exports.save(root / 'masks/s007.png', third)  # not one of those that are looked at first
+    for names in (('0', '1', '2'), ('a', 'b', 'c')):
+        dataset = segmentor(root, tmp_path / 'run').train_dataloader.dataset
+        assert dataset.metainfo.classes == names and dataset.data_prefix.seg_map_path == 'masks'
+        (root / 'classes.txt').write_text('a\nb\nc\n')
+    photos = exports.pairs(tmp_path / 'photos', 'images', 'masks', exports.names(3), label='.jpg',
+                           change=lambda labels: labels * 60)
+    with pytest.raises(DataError, match='are JPEG, which changes labels'):
+        segmentor(photos, tmp_path / 'b')

@@ -176,4 +176,4 @@ def test_a_box_among_polygons_is_found_by_its_line(folder, tmp_path, capfd):
         reports = check_data_sets(placed(root, folder, detector(root, with_mask=with_mask)), use_cache=False)
         found = {finding.sentence for report in reports.values() for finding in report.errors}
         assert 'boxes of data.yaml' not in capfd.readouterr().out and len(found) == with_mask
-        assert all(f'only a box, in {label}, line {len(label.read_text().splitlines())})' in said for said in found)
+        assert all(f'{label}, line {len(label.read_text().splitlines())} has no segmentation' in said for said in found)

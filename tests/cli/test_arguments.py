@@ -23,7 +23,8 @@ LEAST = dict(
     test=('c w', dict(config='c', checkpoint='w', launcher='none', dtype='float32')),
     train=('c', dict(config='c', launcher='none', data_findings='stop')))
 OF_DATA = ('--data-root d --train-images e --train-annotations f ff --val-images g --val-annotations h hh '
-           '--test-images i --test-annotations j jj --val-share 0.1 --palette k --ignore-label 11 12 ')
+           '--test-images i --test-annotations j jj --val-share 0.1 --palette k --ignore-label 11 12 '
+           '--instances number --class-name l ')
 #: Every option of each tool that is not in `LEAST`, with a value, of lists with two.
 OPTIONS = dict(
     adapt='--arch nano_12_p8 --out o --data-root d',

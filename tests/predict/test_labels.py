@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from annotations.placing import placed
 from PIL import Image
 from pycocotools import mask as mask_api
 from pycocotools.coco import COCO
@@ -107,6 +108,26 @@ def test_labelme(files):
     points = [shape['points'] for shape in content['shapes']]
     assert overlap(points[:2], RING) > 0.98 if masked else points[0] == [[4, 4], [60, 36]]
     assert json.loads((out / 'labels/d.json').read_text())['shapes'] == []
+
+
+@pytest.mark.parametrize('form', ('labelme', 'voc'))
+def test_labelme_and_voc_are_read_again(form, files, tmp_path):
+    """The images are found by the path in the files; pictures of predictions are not taken for them."""
+    out, masked = files(form)
+    with OwnFiles(out, 'predict') as own:
+        own.claim('c.png')
+        shutil.copy(tmp_path / 'my images/c.png', out)
+    cfg = placed(out, tmp_path / 'read')
+    assert Path(cfg.train_dataloader.dataset.data_prefix.img).resolve() == (tmp_path / 'my images').resolve()
+    found, masked = [], masked and form == 'labelme'
+    for part in ('train', 'val'):
+        content = json.loads((tmp_path / f'read/{part}.json').read_text())
+        names = {kind['id']: kind['name'] for kind in content['categories']}
+        found += [(names[record['category_id']], record) for record in content['annotations']]
+    rings, squares = ([record for name, record in found if name == kind] for kind in NAMES)
+    assert len(rings) == 1 and len(squares) == 2
+    assert all(np.allclose(square['bbox'], [36, 6, 8, 8 if masked else 8.25]) for square in squares)
+    assert overlap(rings[0]['segmentation'], RING) > 0.98 if masked else np.allclose(rings[0]['bbox'], [4, 4, 56, 32])
 
 
 def test_coco(files):

@@ -29,12 +29,7 @@ _DEPTH, _MOST_FOLDERS = 3, 500
 def without_parents(parts, root: Path) -> list:
     """Drop categories that no object has and that others name as their ``supercategory``; Roboflow's exports have one.
 
-    Args:
-        parts: Each `Part` of one data set; a category that one of them needs stays in all. They are changed.
-        root: The folder of the data.
-
-    Returns:
-        The names that were dropped.
+    A category that one of the parts needs stays in all. The parts are changed; returns the names that were dropped.
     """
     used = {annotation.get('category_id') for part in parts for annotation in part.content['annotations']}
     names = []
@@ -91,15 +86,22 @@ def number_alike(parts, root: Path):
             part.origin = (part.origin or below(part.annotations, root)) + ', with the category ids of training by name'
 
 
-def folders_of(root: Path) -> list:
-    """Return a folder and those below it, nearest first, except hidden ones and those that this program wrote."""
-    found = []
+def folders_of(root: Path, all_of_them: bool = False) -> list:
+    """Return a folder and those below it, nearest first, except hidden ones and those that this program wrote; without
+    ``all_of_them`` only those where annotation files are looked for."""
+    found, seen = [], {os.path.realpath(root)}
     for folder, inside, _ in os.walk(root, followlinks=True):  # what cannot be read is left out
         path = Path(folder)
         found.append(path)
-        names = [name for name in sorted(inside) if not name.startswith(('.', '__MACOSX'))][:_MOST_FOLDERS]
-        is_deep = len(path.relative_to(root).parts) == _DEPTH
-        inside[:] = [] if is_deep else [name for name in names if not is_made(path / name)]
+        names = [name for name in sorted(inside) if not name.startswith(('.', '__MACOSX'))]
+        names = names if all_of_them else names[:_MOST_FOLDERS]
+        is_deep = len(path.relative_to(root).parts) == _DEPTH and not all_of_them
+        inside[:] = []
+        for name in sorted(names, key=lambda name: os.path.islink(path / name)) if not is_deep else ():
+            real = os.path.realpath(path / name)  # a link may lead back, or to a folder that is there too
+            if real not in seen and not is_made(real):
+                inside.append(name)
+                seen.add(real)
     return sorted(found, key=lambda path: len(path.parts))
 
 
@@ -142,23 +144,15 @@ def _is_coco(content):
     """Whether the content of a JSON file is COCO annotations, as far as it matters here."""
     parts = [isinstance(content, dict) and content.get(part) for part in ('images', 'annotations', 'categories')]
     return (all(isinstance(part, list) and all(isinstance(record, dict) for record in part) for part in parts)
-            and bool(parts[0] and parts[2])
+            and bool(parts[0] and parts[2]) and 'segments_info' not in (parts[1] or [{}])[0]  # COCO panoptic
             and all('id' in image and isinstance(image.get('file_name'), str) for image in parts[0]))
 
 
 def part_from(path: Path, content: dict, name: str, root: Path, folders, images=None, of_config=None) -> Part:
-    """Return a part with the folder of its images; image names that lead elsewhere are changed.
+    """Return a part (``name``) with the folder of its images; image names that lead elsewhere are changed.
 
-    Args:
-        path: The annotation file.
-        name: ``train``, ``val`` or ``test``.
-        root: The data root.
-        folders: The folders that may contain the images.
-        images: The folder that the user names.
-        of_config: The folder that the config names; it is the first choice, and the last if there are no images.
-
-    Raises:
-        DataError: Its images are in no folder, or in several.
+    The images are in the folder that the user names (``images``), otherwise in that of the config, the first choice and
+    the last if there are no images, or in one of ``folders``. `DataError`: they are in none, or in several.
     """
     names = [image['file_name'] for image in content['images']]
     probes = names[::max(len(names) // _PROBES, 1)][:_PROBES]
@@ -209,15 +203,9 @@ def _rank(folder, path, name, root):
 
 
 def by_part(files, root: Path, known=()) -> dict:
-    """Return the annotation files by part. A file whose name does not say the part is for training.
+    """Return the annotation files, pairs of a path and its content, by part, but for those that are ``known``.
 
-    Args:
-        files: Pairs of a path and its content.
-        root: The data root.
-        known: The parts whose files are known already.
-
-    Raises:
-        DataError: Several are for one part.
+    A file whose name does not say the part is for training. `DataError`: several are for one part.
     """
     parts = {}
     for path, content in files:

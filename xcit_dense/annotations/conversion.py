@@ -1,9 +1,8 @@
-"""Label maps converted to one number per pixel: from colours, by a palette, and from the masks of Label Studio."""
+"""Label maps converted to one number per pixel: from colours, by a palette, and from black and white."""
 import csv
 import hashlib
 import io
 import json
-import os
 import re
 from pathlib import Path
 
@@ -13,8 +12,7 @@ from PIL import Image
 
 from .._utils.files import read_text
 from .._utils.text import counted, listed
-from ..data.files import FORMATS, Unreadable, read_files, read_json
-from ..data.folders import IMAGE_SUFFIXES, files_below, names_below
+from ..data.files import FORMATS, Unreadable, read_files
 from ..errors import DataError
 from .derived import Made
 
@@ -25,8 +23,8 @@ _WITH_COLOURS = ('labelmap.txt', 'label_map.txt', 'class_dict.csv', 'classes.csv
 _NAMES_ALONE = ('classes.txt', 'codes.txt', 'class_names.txt', 'names.txt', 'label_names.txt', '_classes.csv',
                 'data.yaml', 'data.yml', 'dataset.yaml')
 _MOST = 255
-#: Label Studio writes one file for each task, annotation and tag.
-_LABEL_STUDIO = re.compile(r'task-(\d+)-annotation-(\d+)-by-.*-tag-(.+)-(\d+)\.png')
+#: Black and white of JPEG may be off by so much. Masks with so many values between have soft edges, not classes.
+_RIM, SOFT = 32, 16
 #: So many files and colours are named in an error.
 _SHOWN = 3
 
@@ -126,20 +124,14 @@ def _of_line(line):
 
 
 def convert_colours(paths: dict, palette: dict, source: str, maps: Path, made: Made, note: str):
-    """Write label maps whose labels are the indices of their colours in a palette.
+    """Write label maps whose labels are the indices of their colours in a palette, the colours by name.
 
     Args:
         paths: The coloured label maps, by the names of the new ones below the folder of ``made``.
-        palette: The colours by name.
-        source: The file of the palette, for errors.
-        maps: The folder of the label maps.
-        made: Writes the files.
-        note: The name of a file with the palette, which is written too.
-
-    Raises:
-        DataError: A pixel has a colour that is not in the palette, or a file cannot be read.
+        source: The file of the palette, for errors, as when a pixel has a colour that is not in the palette.
+        maps, made, note: As for `write_maps`.
     """
-    names = {str(Path(path).absolute()): name for name, path in paths.items()}
+    names = {path: name for name, path in paths.items()}
     colours = [red << 16 | green << 8 | blue for red, green, blue in palette.values()]
     table, known = np.full(1 << 24, 255, np.uint8), np.zeros(1 << 24, bool)
     table[colours], known[colours] = range(len(colours)), True
@@ -153,21 +145,64 @@ def convert_colours(paths: dict, palette: dict, source: str, maps: Path, made: M
             words = [f'{code >> 16, code >> 8 & 255, code & 255} ({counted(amount, "pixels")})' for amount, code in
                      sorted(zip(amounts.tolist(), wrong.tolist(), strict=True), reverse=True)]
             raise Unreadable(f'{counted(len(words), "colours")} missing in {source}: {listed(words, _SHOWN)}')
-        made.write(names[path], as_png(table[codes]))
+        return table[codes]
 
-    # a palette that replaces another one is written anew: then the results from before it are not used either
-    written = made.write_json(note, list(palette.items())).stat().st_mtime_ns
-    key = hashlib.sha256(repr([list(palette.items()), str(made.folder), written]).encode()).hexdigest()
-    states = read_files(list(names), convert, f'colours {key}', maps, name='label maps in colour')
-    deleted = [path for path, state in zip(names, states, strict=True)
-               if not state.fault and not (made.folder / names[path]).is_file()]
-    read_files(deleted, convert, f'colours {key}', maps, use_cache=False, name='label maps in colour')
-    wrong = [f'{path} ({state.value or "it does not exist"})' for path, state in zip(names, states, strict=True)
-             if state.fault]
-    if wrong:
+    if wrong := write_maps(names, convert, list(palette.items()), maps, made, note):
         raise DataError(f'{counted(len(wrong), "label maps")} cannot be converted: {listed(wrong, _SHOWN)}. Add the '
                         'colours to your own palette (--palette FILE). Colours between two others come from masks that '
                         'were resized or saved as JPEG')
+
+
+def write_maps(names: dict, read, rule, source: Path, made: Made, note: str) -> list:
+    """Write label maps that are made of one file each, again only if the file, the rule or the label map changed.
+
+    Returns the files that cannot be used, each with the reason.
+
+    Args:
+        names: By the path of a file, the name of its label map below the folder of ``made``.
+        read: Called with the path, returns the labels (H, W).
+        rule: What else the labels depend on; it is written into the file ``note`` as JSON.
+        source: The folder of the files.
+    """
+    names = {str(Path(path).absolute()): name for path, name in names.items()}
+    # a rule that replaces another one is written anew: then the results from before it are not used either
+    written = made.write_json(note, rule).stat().st_mtime_ns
+    kind = f'maps {hashlib.sha256(repr([rule, str(made.folder), written]).encode()).hexdigest()}'
+
+    def write(path):
+        made.write(names[path], as_png(read(path)))
+
+    states = read_files(list(names), write, kind, source, name='label maps')
+    deleted = [path for path, state in zip(names, states, strict=True)
+               if not state.fault and not (made.folder / names[path]).is_file()]
+    read_files(deleted, write, kind, source, use_cache=False, name='label maps')
+    return [f'{path} ({state.value or "it does not exist"})'
+            for path, state in zip(names, states, strict=True) if state.fault]
+
+
+def read_black_and_white(path) -> list | None:
+    """Return whether a mask in black and white has white, the share of pixels between, and how many values these have.
+
+    None for others: soft edges, or the rim that JPEG leaves, may have 5 percent of the pixels.
+    """
+    pixels, is_jpeg = _grey(path)
+    between = pixels[(pixels > _RIM * is_jpeg) & (pixels < 255 - _RIM * is_jpeg)]
+    return [bool(pixels.max() > 127), between.size / pixels.size, len(np.unique(between))] if (
+        between.size <= 0.05 * pixels.size) else None
+
+
+def labels_of_mask(path) -> np.ndarray:
+    """Return the labels (H, W) of a mask in black and white: 1 where it is brighter than half of white."""
+    return (_grey(path)[0] > 127).astype(np.uint8)
+
+
+def _grey(path):
+    """Return the grey values (H, W) of a picture, and whether it is JPEG; in colour, those of no mask."""
+    with Image.open(path, formats=FORMATS) as image:
+        pixels, is_jpeg = np.asarray(image.convert('RGB')), image.format == 'JPEG'
+    pixels = pixels * 255 if pixels.max() == 1 else pixels  # 0 and 1
+    low, high = pixels.min(2), pixels.max(2)
+    return np.where(high - low > _RIM * is_jpeg, 127, high), is_jpeg
 
 
 def are_colours(content: dict, palette: dict) -> bool:
@@ -187,70 +222,3 @@ def as_png(labels) -> bytes:
     data = io.BytesIO()
     Image.fromarray(labels.astype(np.uint8)).save(data, 'PNG')
     return data.getvalue()
-
-
-def label_studio_masks(root) -> dict:
-    """Return Label Studio's masks below a folder: by task the tag, number and path of those of its last annotation."""
-    found = {}
-    for name in names_below(root):
-        if parts := _LABEL_STUDIO.fullmatch(os.path.basename(name)):
-            task, annotation, tag, number = parts.groups()
-            found.setdefault(int(task), {}).setdefault(int(annotation), []).append((tag, int(number), name))
-    return {task: sorted(annotations[max(annotations)]) for task, annotations in found.items()}
-
-
-def combine_masks(root: Path, masks: dict, made: Made) -> tuple:
-    """Write a label map for each task of Label Studio: 0 for no tag, then the tags in the order of their names.
-
-    Args:
-        root: The folder with the images and the export of the tasks (JSON).
-        masks: From `label_studio_masks`.
-        made: Writes the maps into ``maps/``.
-
-    Returns:
-        The folder of the images, the names of images with a label map, the class names, and notes.
-
-    Raises:
-        DataError: The image of a task is unknown, or masks cannot be read.
-    """
-    tags = sorted({tag for parts in masks.values() for tag, *_ in parts})
-    images = {path.name: path for path in files_below(root) if path.suffix.lower() in IMAGE_SUFFIXES
-              and not _LABEL_STUDIO.fullmatch(path.name)}
-    owners = _images_of_tasks(root, images)
-    if missing := [task for task in masks if task not in owners]:
-        raise DataError(f'{root} has Label Studio masks, but no known images for {counted(len(missing), "tasks")} '
-                        f'({listed(map(str, missing), 3)}). Put the JSON export of the same project into {root}, and '
-                        'the images with the names in that export')
-    top, names = Path(os.path.commonpath([path.parent for path in images.values()])), []
-    for task, parts in masks.items():
-        labels = np.uint8(0)
-        for tag, _, path in parts:  # where masks overlap, the last tag by name is used
-            try:
-                with Image.open(path, formats=FORMATS) as image:
-                    labels = np.where(np.asarray(image.convert('L')) > 127, tags.index(tag) + 1, labels)
-            except (OSError, ValueError) as error:  # ValueError: of another size than those before
-                raise DataError(f'{path} cannot be used: {error}') from error
-        names.append(owners[task].relative_to(top).as_posix())
-        made.write(Path('maps', names[-1]).with_suffix('.png').as_posix(), as_png(labels))
-    unused = len(images) - len(masks)
-    notes = [f'ignored {counted(unused, "images without masks")}'] if unused else []
-    return top, sorted(names), ('background', *tags), notes
-
-
-def _images_of_tasks(root, images):
-    """Return the image of each task that an export of the tasks names, of the images by their names."""
-    owners = {}
-    for path in files_below(root):
-        try:
-            content = read_json(path) if path.suffix == '.json' else ()
-        except (OSError, ValueError):
-            continue
-        for task in [task for task in content if isinstance(task, dict)] if isinstance(content, list) else ():
-            data = task['data'] if isinstance(task.get('data'), dict) else task
-            names = [re.split(r'[/\\=]', word)[-1] for word in (task.get('file_upload'), *data.values())
-                     if isinstance(word, str)]
-            # an upload has a random prefix before its name
-            names += [name.partition('-')[2] for name in names]
-            if image := next((images[name] for name in names if name in images), None):
-                owners[task.get('id')] = image
-    return owners

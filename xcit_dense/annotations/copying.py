@@ -24,13 +24,8 @@ from .conversion import as_png
 def copy_data(cfg, form: str, out, overwrite: bool = False) -> str:
     """Copy the images, write their annotations as the config reads them, and return a sentence on what was written.
 
-    Args:
-        form: ``coco`` for detection, ``maps`` for segmentation, whose classes are filled in.
-        out, overwrite: As for `OwnFiles`, which raises more errors.
-
-    Raises:
-        ConfigError: There is no such format, or the data is of another kind.
-        DataError: The data cannot be read, or ``out`` is in it. Images that do not exist are only left out.
+    ``form`` is one of `FORMATS`; `ConfigError`: there is none, or the data is of another kind. Images that do not exist
+    are only left out.
     """
     readers, add, folders, test = FORMATS.get(form, ((), None, LOADERS, ''))
     parts, files, missing = {}, {}, []
@@ -88,6 +83,9 @@ def _add_coco(dataset, folder, files, missing):
     gone = {repr(image['id']) for image in content['images']} - {repr(image['id']) for image in images}
     content.update(images=images, annotations=[record for record in content['annotations']
                                                if repr(record.get('image_id')) not in gone])
+    for record in (*images, *content['annotations']):  # what `to_part` adds to name the user's files
+        for key in ('label_file', 'label_problem', 'label_place'):
+            record.pop(key, None)
     files[f'annotations/instances_{folder}.json'] = lambda: json.dumps(content).encode()
 
 

@@ -120,25 +120,17 @@ def _holds(file, data):
 
 
 def hold_out(images, made: Made, source: str, fix: str, share, judged) -> tuple:
-    """Choose the images for validation only by their names.
+    """Return which images are for validation, a set of names chosen only by the names, and their share.
 
     Copies of an image that Roboflow augmented stay together. Images that were divided before, in data with these names,
-    keep their part.
+    keep their part. `ConfigError` or `DataError` say that the share is out of range or differs from that of a training
+    in the same work dir, or that there are too few images.
 
     Args:
-        images: The names of the images.
         made: Stores the split.
-        source: Where the images come from, for errors.
-        fix: The options that name validation data, for errors.
-        share: The share of images for validation; None for that of an earlier run, or `VAL_SHARE`.
+        source, fix: Where the images come from, and the options that name validation data, for errors.
+        share: None for that of an earlier run, or `VAL_SHARE`.
         judged: The images with objects, which are divided separately because a model can only be evaluated on them.
-
-    Returns:
-        The names of the images for validation, a set, and the share.
-
-    Raises:
-        ConfigError: The share is out of range, or differs from that of a training in the same work dir.
-        DataError: There are too few images.
     """
     if share is not None and not 0 < share < 1:
         raise ConfigError(f'--val-share must be above 0 and below 1, not {share:g}')

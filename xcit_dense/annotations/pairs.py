@@ -3,20 +3,23 @@ import os
 import re
 from collections import Counter
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from .._utils.text import counted, listed
-from ..data.folders import IMAGE_SUFFIXES, MAP_SUFFIXES, MAPS, WORDS, names_below, names_in_list, plain
+from ..data.folders import IMAGE_SUFFIXES, MAP_SUFFIXES, MAPS, WORDS, names_below, names_in_list, part_in, plain
 from ..errors import DataError
 
 #: Names of folders of images, as `plain` writes them.
 _IMAGES = ('images', 'image', 'imgs', 'img', 'imgdir', 'jpegimages', 'leftimg8bit', 'rgb', 'pictures',
-           'input', 'inputs')
+           'input', 'inputs', 'pngimages')
 #: Ends of names, as `plain` writes them, by which the label map with classes is chosen if an image has several.
 _BEST = ('', 'labeltrainids', 'labelids', 'mask', 'masks', 'label', 'labels', 'seg', 'gt', 'l')
 #: Kind and part of a folder by its plain name, or that of a folder in it: ``trainannot``, ``images/train``.
 _KNOWN = {name: (kind, part) for kind in ('', *_IMAGES, *MAPS) for part, words in (('', ('', )), *WORDS.items())
           for word in words for name in (kind + word, word + kind)}
+#: Masks of objects may be arrays; masks in black and white may be JPEG, which changes other labels.
+_ARRAYS, JPEG = ('.npy', ), ('.jpg', '.jpeg')
 _VOC = ('VOCdevkit/VOC2012', 'VOC2012', 'VOCdevkit/VOC2010', 'VOCdevkit/VOC2007')
 
 
@@ -48,20 +51,26 @@ class Pair:
         return self.maps / (os.path.splitext(name)[0].removesuffix(self.ending) + self.suffix)
 
 
-def ways_in(root: Path) -> tuple:
+def ways_in(root: Path, best=_BEST) -> tuple:
     """Return the first folder that has data with label maps, the root or one below it, and every way to read it.
 
-    Each way is a dict: `Pair` by ``train``, ``val``, ``test``, or by '' for data that is not divided.
+    Each way is a dict: `Pair` by ``train``, ``val``, ``test``, or by '' for data that is not divided. ``best`` is that
+    of `match`.
     """
     children = list(_folders(root).values())
-    for base in (root, *(root / name for name in _VOC), *(children if len(children) == 1 else ())):
-        if base.is_dir() and (found := _ways(base)):
+    bases = (root, *(root / name for name in _VOC), *(children if len(children) == 1 else ()))
+    for others, base in product((False, True), bases):
+        if base.is_dir() and (found := _ways(base, best, others)):
             return base, found
     return root, []
 
 
-def match(images: Path, maps: Path) -> Pair | None:
+def match(images: Path, maps: Path, best=_BEST, others: bool = True) -> Pair | None:
     """Find out how the files of two folders, or of one, match; None if no label map has an image.
+
+    Args:
+        best: Ends of names, as `plain` writes them: the first decides if images have several kinds of label maps.
+        others: Whether to look for arrays, and for JPEG, if there is no label map of the usual kinds.
 
     Raises:
         DataError: Several kinds of label maps fit the images equally well.
@@ -69,18 +78,25 @@ def match(images: Path, maps: Path) -> Pair | None:
     files = sorted(os.path.relpath(path, images) for path in names_below(images))
     files = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES)]
     stems = {os.path.splitext(name)[0]: name for name in files}
-    labels = sorted(os.path.relpath(path, maps) for path in names_below(maps))
-    labels = [name for name in labels if name.lower().endswith(MAP_SUFFIXES)]
-    is_same = images == maps
-    for ending in ('', ) if is_same else ('', _common_ending(stems)):
-        if found := _endings(labels, {stem.removesuffix(ending): name for stem, name in stems.items()}, is_same):
+    labels, is_same = sorted(os.path.relpath(path, maps) for path in names_below(maps)), images == maps
+    kinds = (MAP_SUFFIXES, *([_ARRAYS if is_same else _ARRAYS + JPEG] if others else ()))
+    for suffixes, ending in product(kinds, ('', '_img' if is_same else _common_ending(stems))):
+        own = {stem.removesuffix(ending): name for stem, name in stems.items() if stem.endswith(ending)}
+        maps_of_kind = [name for name in labels if name.lower().endswith(suffixes)
+                        and not (is_same and ending and name in own.values())]
+        if found := _endings(maps_of_kind, own, is_same):
             break
     else:
         return None
-    suffix = _best(found, maps)
+    suffix = _best(found, maps, best)
     taken = {name for labels in found.values() for name in labels.values()} if is_same else ()
     names = [name for name in files if name not in taken]
     return Pair(images, maps, names, sorted(found[suffix]), ending, suffix, names if is_same else None)
+
+
+def class_of_folder(folder: Path, root: Path) -> str:
+    """Return the name of the only class of masks: that of their folder or, if that is a usual one, of the root."""
+    return root.name if plain(folder.name) in _KNOWN or part_in(folder.name)[0] != '' else folder.name
 
 
 def _folders(base):
@@ -92,7 +108,7 @@ def _folders(base):
     return {plain(path.name): path for path in paths}
 
 
-def _ways(base):
+def _ways(base, best, others):
     """Return the pairs of each way to read a folder."""
     inside = _folders(base)
     paths = {**inside, **{name + inner: path for name, folder in inside.items()
@@ -109,15 +125,15 @@ def _ways(base):
         if all(top) and 'train' not in way and not any(path.parent in top for pair in way.values() for path in pair):
             way = {'train' if way else '': top, **way}  # images, masks beside val/images, val/masks
         ways.append(way)
-    ways = [pairs for way in ways if (pairs := _matching(way))]
+    ways = [pairs for way in ways if (pairs := _matching(way, best, others))]
     if not ways and (beside := _matching({part: (path, path) for part, path in found.get('', {}).items()}
-                                         if inside else {'': (base, base)})):  # train/a.jpg, train/a_mask.png
+                                         if inside else {'': (base, base)}, best, others)):  # a.jpg, a_mask.png
         ways = [beside]
     return ways
 
 
-def _matching(way):
-    return {part: pair for part, folders in way.items() if (pair := match(*folders))}
+def _matching(way, best, others):
+    return {part: pair for part, folders in way.items() if (pair := match(*folders, best, others))}
 
 
 def _endings(labels, stems, is_same):
@@ -139,12 +155,12 @@ def _common_ending(stems):
     return common[places[0]:] if places else ''
 
 
-def _best(found, maps):
+def _best(found, maps, best):
     counts = Counter({suffix: len(images) for suffix, images in found.items()})
     most = max(counts.values())
     wide = [suffix for suffix in counts if counts[suffix] == most]
     words = {plain(os.path.splitext(f'x{suffix}')[0][1:]): suffix for suffix in wide}
-    for word in _BEST:
+    for word in best:
         for name, suffix in words.items():
             if name == word or word and name.endswith(word) and len(word) > 1:
                 return suffix
@@ -155,14 +171,9 @@ def _best(found, maps):
 
 
 def read_list(path, images) -> list:
-    """Return the images that a list names.
+    """Return the images that a list names: a line begins with a path, a name or a name without its suffix.
 
-    Args:
-        path: The list: a line begins with a path, a name or a name without its suffix.
-        images: All images, relative to their folder.
-
-    Raises:
-        DataError: It names images that do not exist.
+    ``images`` are all, relative to their folder. `DataError`: the list names others.
     """
     known = {word: name for name in images
              for word in (Path(name).stem, Path(name).name, os.path.splitext(name)[0], name)}

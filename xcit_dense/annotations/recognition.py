@@ -60,12 +60,7 @@ def _folders_in(folder):
 
 
 def find_unlabelled(cfg, root: Path, options, made):
-    """Find the images below a folder, see `Kind`; None if the config lists them itself, or there is no such folder.
-
-    Raises:
-        ConfigError: There is an option for something else than the training images.
-        DataError: There are no images.
-    """
+    """Find the images below a folder, see `Kind`; None if the config lists them itself, or there is no such folder."""
     options.refuse(*(name for name in options.given if name != '--train-images'),
                    why='has no effect: the config trains on images without labels')
     dataset, = datasets(cfg, ['train_dataloader'])
@@ -115,18 +110,13 @@ KINDS = dict(
 def place_data(cfg: Config, root, options: DataOptions, folder: Path, keep: bool = False):
     """Point the data sets and metrics of a config to the data in a folder, if it is not where they expect it.
 
+    The data root of the config is ``root`` already. `ConfigError` or `DataError` say that an option does not work with
+    it, or that the data is not recognised, is for other models, or can be read in several ways.
+
     Args:
-        cfg: The config, whose data root is ``root`` already; it is changed.
-        options: The user's options about the data.
-        folder: The folder to write into: converted annotations, and which images are held out for validation.
-            Nothing is written into the data.
+        folder: Where converted annotations are written, and which images are held out; nothing is into the data.
         keep: Whether the files of a training in that folder stay as they are, as for a test. If the data or the options
             are others now, a folder in it is used.
-
-    Raises:
-        ConfigError: An option does not work with this config.
-        DataError: The data is not recognised, is for other models, or can be read in several ways; the message lists
-            what was found and the options to use.
     """
     members = {name: datasets(cfg, [loader]) for name, loader in zip(PARTS, LOADERS, strict=True)}
     used = [dataset for part in members.values() for dataset in part]
@@ -154,9 +144,11 @@ def place_data(cfg: Config, root, options: DataOptions, folder: Path, keep: bool
         if set(options.given) <= {'--palette', '--ignore-label'} and kind.find is not find_unlabelled:
             _reject_part(root)
         try:
-            layout = kind.find(cfg, root, options, made := Made(folder, root, keep))
+            with Made(folder, root, keep) as made:
+                layout = kind.find(cfg, root, options, made)
         except KeptError:
-            layout = kind.find(cfg, root, options, made := Made(folder, root, aside=True))
+            with Made(folder, root, aside=True) as made:
+                layout = kind.find(cfg, root, options, made)
         if made.share:
             cfg.val_share = made.share  # for tests of a checkpoint without the folder
         if layout is None:
@@ -174,7 +166,9 @@ def _reject_other(cfg, kind, root, used):
     seen = {other: words for other in KINDS.values() if (words := other.seen(root))}
     if seen and kind.configs and kind not in seen:
         words = '; '.join(f'{words} (use {of_same_size(other.configs, cfg)})' for other, words in seen.items())
-        raise DataError(f'{root} has no data that this config can read. It has {words}')
+        raise DataError(f'{root} has no data that this config can read. It has {words}' + (
+            '. If each number in these is an object: --instances number' * (
+                kind.find is find_detection and seen.keys() == {_SEGMENTATION})))
     named = [*dict.fromkeys(str(part.ann_file if part.get('ann_file') else part.folder(kind.images)) for part in used)]
     if kind in seen and not any(map(os.path.exists, named)):
         raise DataError(f'{root} has {seen[kind]}, but the config names other data, which does not exist: '

@@ -11,8 +11,13 @@ from ..data.folders import MAP_SUFFIXES, WORDS, seen_in
 from ..data.label_maps import first_label, leave_out_255, without_ignored
 from ..errors import ConfigError, DataError
 from . import conversion
+from .coco import folders_of
 from .derived import hold_out
-from .pairs import Pair, match, read_list, ways_in
+from .foreign import reject_foreign
+from .label_files import find_label_files
+from .label_studio import combine_masks, label_studio_masks
+from .labelme_maps import draw_label_maps
+from .pairs import JPEG, Pair, class_of_folder, match, read_list, ways_in
 from .types import PARTS, Layout, Part, below
 
 _LIST_FOLDERS = ('ImageSets/Segmentation', 'ImageSets', 'splits', 'lists', '.')
@@ -23,22 +28,13 @@ _HELP = ('Name the folders with --train-images DIR --train-annotations DIR, and 
 
 
 def find_segmentation(cfg, root, options, made):
-    """Recognise a folder with data for segmentation, see `recognition.Kind`.
-
-    Returns:
-        A `Layout`, or None if the config stays as it is.
-
-    Raises:
-        ConfigError: An option has a wrong value.
-        DataError: The data is not recognised, or can be read in several ways.
-    """
-    with made:
-        return _Finder(cfg, root, options, made).find()
+    """Recognise a folder with data for segmentation, see `recognition.Kind`."""
+    return _Finder(cfg, root, options, made).find()
 
 
 def seen_for_segmentation(root: Path) -> str:
     """Describe what a folder has for segmentation; '' if it has nothing."""
-    if conversion.label_studio_masks(root):
+    if label_studio_masks(root):
         return 'Label Studio masks'
     try:
         pairs = [pair for way in ways_in(root)[1] for pair in way.values()]
@@ -55,8 +51,18 @@ class _Finder:
 
     def find(self):
         """Return the layout; None if nothing is recognised and no option asks for it."""
-        given = self.given()
-        pairs = {**({} if {'train', 'val'} <= given.keys() else self.recognised(given)), **given}
+        self.options.refuse('--instances', why='is only for detection')
+        named = self.options.path('train', 'annotations', self.root)
+        labelme = find_label_files('LabelMe', self.root, folders_of(named or self.root), self.options)
+        given = self.given(labelme)
+        is_whole = labelme and named and not given or {'train', 'val'} <= given.keys()
+        pairs = {**({} if is_whole else self.recognised(given)), **given}
+        if labelme and pairs:
+            self.notes.append(f'not used: LabelMe in {below(labelme, self.root)}; to use it: --train-annotations DIR')
+        elif labelme:
+            self.name, (pairs, self.names, self.notes) = 'LabelMe', draw_label_maps(self.root, self.options, self.made)
+        if not pairs:
+            reject_foreign(self.root)
         if not pairs and self.options.given:
             raise DataError(f'{self.root} has no images and label maps under known names. Found:\n'
                             f'{seen_in(self.root)}\n{_HELP}')
@@ -65,7 +71,9 @@ class _Finder:
         parts = self.divided(pairs)
         folders = [self.base, self.root, *(pair.maps for pair in parts.values())]
         listed_names, source = conversion.names_beside([*folders[:2], *(pair.images for pair in parts.values())])
-        palette, parts = self.in_numbers(parts, folders)
+        palette, parts = self.in_numbers(parts, folders, listed_names)
+        if self.options.class_name not in (None, *self.names):
+            self.options.refuse('--class-name', why='is for masks in black and white, and these have other labels')
         names = given = self.names or tuple(palette) or listed_names
         if not names and self.base.name.startswith('VOC20'):
             from mmseg.datasets import PascalVOCDataset
@@ -82,8 +90,8 @@ class _Finder:
         return Layout(self.name, self.root, {part: self.part(part, pair) for part, pair in parts.items()},
                       tuple(names), self.notes)
 
-    def given(self):
-        """Return the pairs that the options name; with only a palette, those where the config looks."""
+    def given(self, labelme):
+        """Return the pairs that the options name, {} for LabelMe's files; of a palette alone, those of the config."""
         found = {}
         for part in PARTS:
             folders = [self.options.path(part, kind, self.root) for kind in ('images', 'annotations')]
@@ -91,6 +99,8 @@ class _Finder:
                 if not all(folders):
                     raise ConfigError(f'--{part}-images and --{part}-annotations go together: set both')
                 found[part] = match(*folders)
+                if found[part] is None and labelme:
+                    return {}
                 if found[part] is None:
                     raise DataError(f'no label map in {folders[1]} has the name of an image in {folders[0]}; looked '
                                     f'for {", ".join(MAP_SUFFIXES)}')
@@ -104,8 +114,8 @@ class _Finder:
 
     def recognised(self, given):
         """Return the pairs below the root."""
-        if not given and (masks := conversion.label_studio_masks(self.root)):
-            images, names, self.names, self.notes = conversion.combine_masks(self.root, masks, self.made)
+        if not given and (masks := label_studio_masks(self.root)):
+            images, names, self.names, self.notes = combine_masks(self.root, masks, self.made)
             self.name = 'Label Studio masks'
             return {'': Pair(images, self.made.folder / 'maps', names, names, '', '.png', names)}
         try:
@@ -161,22 +171,66 @@ class _Finder:
         return {part: replace(pair, chosen=names, origin=f'{maps}, by {below(paths[part], self.root)}'
                               if part in paths else '') for part, names in found.items() if names}
 
-    def in_numbers(self, parts, folders):
+    def black_and_white(self, parts, contents, names):
+        """Return parts with labels instead of masks in black and white, unchanged if 0 and 1; None for others.
+
+        Args:
+            contents: What `read_map` returned for some of the masks.
+            names: The class names in a file, if there are any.
+        """
+        labels = {label for content in contents for label, _ in content.get('labels', [(IGNORED, 0)])}
+        jpeg = [pair.maps for pair in parts.values() if pair.suffix.lower().endswith(JPEG)]
+        is_done, states = labels <= {0, 1} and not jpeg, {}
+        may_be = jpeg or labels <= {0, 1, IGNORED} or {0, IGNORED} <= labels and len(labels) > conversion.SOFT
+        if self.cfg.get('classes_from_data') and may_be and len(names) < 3 and not (names and is_done):
+            for pair in parts.values():
+                paths = [pair.map_of(name) for name in pair.chosen or pair.with_map]
+                found = read_files(paths, conversion.read_black_and_white, 'black and white', pair.maps, name='masks')
+                states.update(zip(paths, (state.content for state in found), strict=True))
+        grey, values = (max((state[place] for state in states.values() if state), default=0) for place in (1, 2))
+        if not all(states.values()) or not any(state[0] for state in states.values()) or (
+                not jpeg and 0 < values < conversion.SOFT):
+            if jpeg:
+                raise DataError(f'the masks in {jpeg[0]} are JPEG, which changes labels, and not black and white: save '
+                                'them as PNG')
+            return None
+        name = self.options.class_name or (names or [class_of_folder(next(iter(parts.values())).maps, self.root)])[-1]
+        self.names = (names[0] if len(names) == 2 else 'background', name)
+        self.notes.append(f'masks in black and white: the classes are {listed(self.names)}' + (
+            '; --class-name gives another name' * (not names and not self.options.class_name)))
+        if jpeg or grey:
+            self.notes.append(f'masks are cut at half of white, as up to {grey:.1%} of the pixels of one are grey'
+                              + ' (JPEG has a rim of grey; PNG has none)' * bool(jpeg))
+        if is_done:
+            return parts
+        found = {}
+        for part, pair in parts.items():
+            found[part] = new = replace(pair, maps=self.made.folder / 'maps' / part, suffix='.png')
+            paths = {pair.map_of(name): new.map_of(name).relative_to(self.made.folder).as_posix()
+                     for name in pair.chosen or pair.with_map}
+            conversion.write_maps(paths, conversion.labels_of_mask, 'black and white', pair.maps, self.made,
+                                  f'maps/{part}.json')
+        return found
+
+    def in_numbers(self, parts, folders, listed_names):
         """Return the palette of an option or in some folders, which may be {}, and parts with numbers, not colours."""
         given = Path(self.options.palette).expanduser() if self.options.palette else None
         path = given and next((path for path in (self.root / given, given) if path.is_file()), self.root / given)
-        palette, coloured = conversion.read_palette(path) if path else {}, None
+        palette, coloured, contents = conversion.read_palette(path) if path else {}, None, []
         for pair in parts.values():
             names = pair.chosen or pair.with_map
             paths = [pair.map_of(name) for name in names[::max(len(names) // _LOOKED_AT, 1)]]
             states = read_files(paths, read_map, 'maps', pair.maps, name='label maps')
+            contents += [state.content for state in states if state.content]
             for file, state in zip(paths, states, strict=True):
                 if state.content and conversion.are_colours(state.content, palette):
                     coloured = coloured or file
+        path = path or coloured and conversion.palette_beside(folders)
+        if not path and not self.names and (found := self.black_and_white(parts, contents, listed_names)):
+            return {}, found
         if not coloured:
             return palette, parts
-        if not path:
-            path = conversion.palette_beside(folders)
+        if not palette:
             if not path:
                 raise DataError(f'label maps are in colour, such as {coloured}, but no file next to them says which '
                                 'colour is which class. Use --palette FILE with a line "name r g b" for each class')

@@ -91,6 +91,8 @@ class DataOptions:
         test_images: Folder of the test images.
         test_annotations: As ``train_annotations``, for the test.
         val_share: Share of the images for validation if there is no validation data; above 0 and below 1.
+        instances: What the numbers in pictures of masks mean: ``number`` of an object, or ``class*1000+number``.
+        class_name: The name of the only class of masks.
         palette: A file with the colours of the classes, for coloured label maps.
         ignore_label: Labels in the label map files to ignore.
     """
@@ -101,6 +103,8 @@ class DataOptions:
     test_images: str = None
     test_annotations: str | tuple = None
     val_share: float = None
+    instances: str = None
+    class_name: str = None
     palette: str = None
     ignore_label: tuple = ()
 
@@ -112,7 +116,8 @@ class DataOptions:
 
     def choose_val(self, parts: dict, root):
         """Drop the validation data if a share of named training data replaces it; otherwise reject ``--val-share``."""
-        if self.val_share and {'train'} == {name[2:].split('-')[0] for name in self.given if name != '--val-share'}:
+        if self.val_share and {'train'} == {name[2:].split('-')[0] for name in self.given if name != '--val-share'} & {
+                *PARTS}:
             parts.pop('val', None)
         if 'train' not in parts or 'val' in parts:
             self.refuse('--val-share', why=f'has no effect: {root} has validation data (to divide the training data '
@@ -123,28 +128,25 @@ class DataOptions:
         if wrong := [name for name in names if name in self.given]:
             raise ConfigError(f'{wrong[0]} {why}; omit it')
 
-    def path(self, part: str, kind: str, root: Path, is_file: bool = False) -> Path | None:
-        """Return the path that an option names, None if it is not set.
-
-        Args:
-            part: ``train``, ``val`` or ``test``.
-            kind: ``images`` or ``annotations``.
-            root: The data root.
-            is_file: Whether it must be a file, not a folder.
-
-        Raises:
-            DataError: It does not exist.
-        """
-        paths = self.paths(part, kind, root, is_file)
+    def path(self, part: str, kind: str, root: Path) -> Path | None:
+        """Return the folder that the option ``--PART-KIND`` names, None if it is not set; it must exist."""
+        paths = self.paths(part, kind, root)
+        if files := [path for path in paths if not path.is_dir()]:
+            raise DataError(f'--{part}-{kind}: there is no folder {files[0]}')
         if len(paths) > 1:
-            raise ConfigError(f'--{part}-{kind} takes one path here; several are only for annotation files of objects')
+            raise ConfigError(f'--{part}-{kind} takes one folder here; several are only for annotations of objects')
         return paths[0] if paths else None
 
-    def paths(self, part: str, kind: str, root: Path, is_file: bool = False) -> list:
-        """Return the paths that an option names, see `path`."""
+    def paths(self, part: str, kind: str, root: Path) -> list:
+        """Return the paths, of files or folders, that an option names, see `path`."""
         names, paths = getattr(self, f'{part}_{kind}') or (), []
         for name in names if isinstance(names, (list, tuple)) else [names]:
             paths.append(Path(os.path.abspath(root / Path(name).expanduser())))
-            if not (paths[-1].is_file() if is_file else paths[-1].is_dir()):
-                raise DataError(f'--{part}-{kind} {name}: there is no {"file" if is_file else "folder"} {paths[-1]}')
+            if not paths[-1].exists():
+                here = f'; did you mean {os.path.abspath(name)}?' if os.path.exists(name) else ''
+                raise DataError(f'--{part}-{kind} {name}: there is no {"file or " * (kind == "annotations")}folder '
+                                f'{paths[-1]}{here}')
         return paths
+
+
+NO_OPTIONS = DataOptions()

@@ -1,28 +1,37 @@
 """YOLO labels, boxes and polygons, converted to COCO format."""
 import os
 import re
+from functools import partial
 from pathlib import Path
 
 import yaml
 
 from .._utils.files import read_text
 from .._utils.text import counted, listed, shown, with_slashes
-from ..data.files import read_class_list, read_files, read_header
+from ..data.files import read_class_list
 from ..data.folders import IMAGE_SUFFIXES, OTHER_SUFFIXES, WORDS, files_below, names_in_list
 from ..errors import DataError
-from .types import Part, below
+from .objects import Picture, box, outline, to_part
+from .types import NO_OPTIONS, below
 
+#: Suffixes of the files that describe data.
+DESCRIPTIONS = '.yaml', '.yml', '.data'
 _FILES = ('data.yaml', 'data.yml', 'dataset.yaml', 'dataset.yml', 'obj.data')
 #: Because of rounding, numbers of a label may be outside the image by this share of it; they are clipped.
 _ROUNDING = 0.01
 
 
-def find_yolo(root: Path):
+def find_yolo(root: Path, folders, options) -> Path | None:
     """Return the file that describes a YOLO data set, or the folder of one without such a file; None if it has none.
 
     Raises:
         DataError: There are several files.
     """
+    inner = [path for path in folders if path.parent == root]  # archives often have one folder around everything
+    return _find(root) or (_find(inner[0]) if len(inner) == 1 else None)
+
+
+def _find(root):
     found = [name for name in _FILES if (root / name).is_file()]
     if len(found) > 1:
         raise DataError(f'{root} has several descriptions of data: {listed(found)}. Choose one with '
@@ -34,38 +43,34 @@ def find_yolo(root: Path):
         path.suffix == '.txt' for path in files_below(folders[1])) else None
 
 
-def read_yolo(source: Path, root: Path, images=None) -> dict:
-    """Return the annotations of a YOLO data set by part.
+def read_yolo(source: Path, root: Path, folders=(), options=NO_OPTIONS, made=None) -> dict:
+    """Return the annotations of a YOLO data set by part; ``source`` is its description file, or its folder.
 
-    Args:
-        source: Its description file, or its folder.
-        root: The data root.
-        images: By part, the folder of the images that the user names.
-
-    Raises:
-        DataError: The description or a label cannot be read; the message has file and line.
+    `DataError`: the description or a label cannot be read; the message has file and line.
     """
     base = source.parent if source.is_file() else source
     description = _read_description(source) if source.is_file() else _usual_folders(source)
     names = _names_of(description, source, base)
     entries = {part: next((description[key] for key in keys if description.get(key)), None)
                for part, keys in WORDS.items()}
-    found = {}
-    for part, entry in {**entries, **(images or {})}.items():
+    entries, found = entries if any(entries.values()) else _usual_folders(base), {}
+    images = {part: path for part in WORDS if (path := options.path(part, 'images', root))}
+    for part, entry in {**entries, **images}.items():
         paths = _images_of(entry, base, description.get('path')) if entry else []
         if paths:
             found[part] = paths
         elif part == 'train':
             raise DataError(f'{source}: its training images {shown(entry)} do not exist. Set their folder with '
                             '--train-images DIR')
-    labels = {path: _own_labels_of(path, base, description.get('path')) or _labels_of(path)
+    own, above = description.get('labels'), Path(base, with_slashes(str(description.get('path') or '')))
+    labels = {path: Path(base, own, os.path.relpath(path, above)).with_suffix('.txt') if own else _labels_of(path)
               for paths in found.values() for path in paths}
     lines = {path: _read_lines(file, source, names, description.get('kpt_shape')) for path, file in labels.items()}
     if not any(lines.values()):
         image, file = next(iter(labels.items()))
         raise DataError(f'{source}: none of {counted(len(lines), "images")} has a label. For example, {image} has none '
                         f'in {file}')
-    return {part: _converted(source, root, paths, lines, names) for part, paths in found.items()}
+    return {part: _converted(source, root, paths, labels, lines, names) for part, paths in found.items()}
 
 
 def _read_description(path):
@@ -135,14 +140,6 @@ def _place_of(name, base, above):
     return next((path for name in names for folder in bases if (path := Path(folder, name)).exists()), None)
 
 
-def _own_labels_of(image, base, above):
-    """Return the label file of an image in ``labels`` next to the description, by its name below ``path``, or None:
-    `xcit_dense predict --labels yolo` writes them there, as the folder of the images may hold other labels."""
-    top = Path(base, with_slashes(str(above or '')))
-    own = Path(base, 'labels', image.relative_to(top)).with_suffix('.txt') if image.is_relative_to(top) else None
-    return own if own and own.is_file() else None
-
-
 def _labels_of(image):
     """Return the label file of an image: in ``labels`` instead of ``images``, or next to the image."""
     above, folder, name = str(image).rpartition('/images/')
@@ -152,7 +149,7 @@ def _labels_of(image):
 
 
 def _read_lines(file, source, names, points):
-    """Return the labels of an image: the class, its numbers, four for a box, more for a polygon, and its place.
+    """Return the labels of an image: the class, its numbers, four for a box, more for a polygon, and its line.
 
     None for an image without a file, which has no objects.
     """
@@ -172,7 +169,7 @@ def _read_lines(file, source, names, points):
             if label[0] >= len(names):
                 raise DataError(f'{file}, line {number}: it has the class {label[0]}, but {source} has '
                                 f'{counted(len(names), "classes")}: 0 to {len(names) - 1}')
-            found.append((*label, f'{file}, line {number}'))
+            found.append((*label, number))
     return found
 
 
@@ -191,44 +188,25 @@ def _read_label(words, points):
     return int(kind), numbers
 
 
-def _converted(source, root, paths, lines, names):
-    folder = Path(os.path.commonpath([path.parent for path in paths]))
-    states = read_files(paths, read_header, 'headers', source, name='images')
-    images, annotations, unread = [], [], []
-    mixed = len({len(numbers) > 4 for path in paths for _, numbers, _ in lines[path] or ()}) > 1
-    for path, state in zip(paths, states, strict=True):
-        if state.fault or 'size' not in state.content or path.suffix.lower() in OTHER_SUFFIXES:
-            unread.append(below(path, root))
-            continue
-        width, height = state.content['turned']  # as people see the image, and mmdet reads it
-        images.append(dict(id=len(images) + 1, file_name=path.relative_to(folder).as_posix(), width=width,
-                           height=height))
-        annotations += [dict(id=len(annotations) + place, image_id=len(images), category_id=kind + 1, iscrowd=0,
-                             **_geometry(numbers, width, height),
-                             **(dict(yolo_box=f' (only a box, in {line})') if mixed and len(numbers) == 4 else {}))
-                        for place, (kind, numbers, line) in enumerate(lines[path] or (), 1)]
-    categories = [dict(id=number, name=name) for number, name in enumerate(names, 1)]
-    kind = 'polygons' if any(annotation['segmentation'] for annotation in annotations) else 'boxes'
-    words = f'{kind} of {below(source, root)}'
-    content = dict(info=dict(description=words), images=images, annotations=annotations, categories=categories)
-    notes = [f'ignored {counted(len(unread), "images that cannot be read")}: {listed(unread)}' + (
-        '; convert GIF, HEIC and such to PNG or JPEG' * any(name.lower().endswith(OTHER_SUFFIXES) for name in unread))
-    ] if unread else []
-    without = [name for path in paths if lines[path] is None and (name := below(path, root)) not in unread]
+def _converted(source, root, paths, labels, lines, names):
+    pictures = [Picture(path, partial(_objects, lines[path] or (), names), labels[path]) for path in paths]
+    part = to_part(source, root, pictures, names)
+    without = [path for path in paths if lines[path] is None and path.suffix.lower() not in OTHER_SUFFIXES]
     if without:
-        notes.append(f'no objects in {counted(len(without), "images without a label file")}: {listed(without)}')
-    return Part(folder, source, origin=words, content=content, notes=notes)
+        part.notes.append(f'no objects in {counted(len(without), "images without a label file")}: '
+                          f'{listed(below(path, root) for path in without)}')
+    return part
 
 
-def _geometry(numbers, width, height):
-    """Return box, area and polygon of an object in pixels; parts outside the image are clipped."""
-    if is_box := len(numbers) == 4:
-        x, y, w, h = numbers
-        numbers = x - w / 2, y - h / 2, x + w / 2, y + h / 2
-    xs, ys = ([min(max(number, 0.), 1.) * size for number in numbers[first::2]]
-              for first, size in enumerate((width, height)))
-    w, h = max(xs) - min(xs), max(ys) - min(ys)
-    corners = list(zip(xs, ys, strict=True))
-    area = w * h if is_box else abs(sum(xs[i - 1] * y - x * ys[i - 1] for i, (x, y) in enumerate(corners))) / 2
-    return dict(bbox=[min(xs), min(ys), w, h], area=area,
-                segmentation=[] if is_box else [[number for corner in corners for number in corner]])
+def _objects(labels, names, width, height):
+    """Return the objects of labels; what rounding puts outside the image is clipped."""
+    records = []
+    for kind, numbers, number in labels:
+        if is_box := len(numbers) == 4:
+            x, y, w, h = numbers
+            numbers = x - w / 2, y - h / 2, x + w / 2, y + h / 2
+        xs, ys = ([min(max(share, 0.), 1.) * size for share in numbers[first::2]]
+                  for first, size in enumerate((width, height)))
+        shape = box(xs[0], ys[0], xs[1], ys[1]) if is_box else outline([*zip(xs, ys, strict=True)])
+        records.append(dict(shape, label=names[kind], label_place=f'line {number}'))
+    return records

@@ -33,7 +33,7 @@ def _run(args):
     from ..data.check.check import check_data_sets
     from ..data.check.findings import ERROR, Report
     from ..data.classes import own_colours
-    from ..data.datasets import LOADERS, datasets
+    from ..data.datasets import LOADERS, check_data, datasets
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.out)
     if args.to:
         print(copy_data(deepcopy(cfg), *args.to, args.overwrite))
@@ -50,6 +50,8 @@ def _run(args):
         file.write_text(json.dumps([
             dict(f._asdict(), severity=f.severity, sentence=f.sentence) for f in findings], indent=1))
     errors = sum(finding.severity == ERROR for finding in findings)
+    if any(finding.kind == 'not-there' for finding in findings):
+        check_data(cfg, on_findings='warn')  # what the config needs, and what is there
     if not errors:
         _show_fit(cfg, args.cfg_options)
     numbers = (counted(errors, 'errors'), counted(len(findings) - errors, 'warnings'))

@@ -170,10 +170,15 @@ def add_data_options(parser: ArgumentParser):
     for part, words in (('train', 'training'), ('val', 'validation'), ('test', 'test')):
         group.add_argument(f'--{part}-images', metavar='DIR', help=f'folder of the {words} images')
         group.add_argument(f'--{part}-annotations', nargs='+', metavar='PATH', help=f'annotation file of the {words} '
-                           'images (several are joined), or folder of their label maps')
+                           'images (several are joined), or folder of their labels or label maps')
     # the default is VAL_SHARE of annotations/derived.py, which is slow to import
     group.add_argument('--val-share', type=finite, metavar='SHARE', help='share of the images to hold out for '
                        'validation if the data has no validation part, the same images in every run (default: 0.2)')
+    group.add_argument('--instances', metavar='FORM', help='detection: pictures of masks have in each pixel the number '
+                       'of an object (FORM: number), or class*1000+number as in Cityscapes, class*256+number as in '
+                       'KITTI (default: recognised by the numbers)')
+    group.add_argument('--class-name', metavar='NAME', help='name of the only class of masks as pictures (default: the '
+                       'name of their folder)')
     group.add_argument('--palette', metavar='FILE', help='segmentation: names and colours of the classes, for label '
                        'maps in colour')
     group.add_argument('--ignore-label', type=int, nargs='+', default=(), metavar='LABEL', help='segmentation: labels '

@@ -40,7 +40,6 @@ def adapt(config, arch: str = 'small_12_p16', out=None) -> str:
 
     Args:
         config: A config as `load_config` takes it; ``mmdet::NAME`` or ``mmseg::NAME`` for a stock config.
-        arch: A name of `xcit_dense.archs.arch_names`.
         out: The file for the text, from whose folder the path of a base starts. Default: the path is absolute.
 
     Raises:

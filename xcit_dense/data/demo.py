@@ -35,10 +35,7 @@ def make_demo_data(root, num_train: int = 480, num_val: int = 80, size: int = 19
             is the background, then the classes) and their names in ``classes.txt``. Class folders:
             ``classes/{train,val}/NAME/*.jpg``, with half as many images of each class as there are scenes, half as
             large.
-        num_train: Number of training images.
-        num_val: Number of validation images, from other random numbers.
         size: Longer side of an image in pixels; the shorter side is at least 3/4 of it.
-        seed: Seed of the random numbers.
         classes: Names from `CLASSES`, in the order of the labels; no other object is drawn.
         grey: Whether the images are grey, with equal histograms, and those in class folders have nothing behind the
             object. What is random and not of the class, such as colours, is what learning without labels finds first.

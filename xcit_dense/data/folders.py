@@ -19,7 +19,7 @@ _PARTS = {word: part for part, words in WORDS.items() for word in words}
 #: Names of folders of label maps, as `plain` writes them.
 MAPS = ('masks', 'mask', 'labels', 'label', 'annotations', 'annotation', 'annots', 'annot', 'anndir', 'gt', 'gtfine',
         'segmentation', 'segmentations', 'segmentationclass', 'labelmaps', 'groundtruth', 'target', 'targets',
-        'semantic', 'segmaps', 'seg')
+        'semantic', 'segmaps', 'seg', 'pedmasks')
 #: Suffixes of label maps; JPEG would change labels.
 MAP_SUFFIXES = ('.png', '.bmp', '.tif', '.tiff', '.gif')
 

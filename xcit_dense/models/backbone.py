@@ -45,19 +45,9 @@ class XCiT(Trunk):
         ValueError: An argument, or the input of a call, is wrong; the message shows the value and what is allowed.
     """
 
-    def __init__(self,
-                 arch='small_12_p16',
-                 *,
-                 in_channels: int = 3,
-                 out_indices=None,
-                 out_strides=PYRAMID_STRIDES,
-                 drop_path_rate: float = 0.,
-                 attn_drop_rate: float = 0.,
-                 norm_cfg=dict(type='SyncBN'),
-                 frozen_stages: int = -1,
-                 norm_eval: bool = False,
-                 channels_last: bool = True,
-                 with_cp: bool = False,
+    def __init__(self, arch='small_12_p16', *, in_channels: int = 3, out_indices=None, out_strides=PYRAMID_STRIDES,
+                 drop_path_rate: float = 0., attn_drop_rate: float = 0., norm_cfg=dict(type='SyncBN'),
+                 frozen_stages: int = -1, norm_eval: bool = False, channels_last: bool = True, with_cp: bool = False,
                  init_cfg=None):
         arch = get_arch(arch)
         out_indices = arch.out_indices if out_indices is None else out_indices

@@ -32,17 +32,9 @@ class XCiTClassifier(Trunk):
         ValueError: An argument, or the input of a call, is wrong; the message shows the value and what is allowed.
     """
 
-    def __init__(self,
-                 arch='small_12_p16',
-                 *,
-                 num_classes: int = 1000,
-                 in_channels: int = 3,
-                 drop_path_rate: float = 0.,
-                 norm_cfg=dict(type='SyncBN'),
-                 frozen_stages: int = -1,
-                 norm_eval: bool = False,
-                 with_cp: bool = False,
-                 init_cfg=None):
+    def __init__(self, arch='small_12_p16', *, num_classes: int = 1000, in_channels: int = 3,
+                 drop_path_rate: float = 0., norm_cfg=dict(type='SyncBN'), frozen_stages: int = -1,
+                 norm_eval: bool = False, with_cp: bool = False, init_cfg=None):
         arch = get_arch(arch)
         super().__init__(
             arch, arch.depth, make_norm_factory(norm_cfg), in_channels=in_channels, drop_path_rate=drop_path_rate,

@@ -149,15 +149,9 @@ def classify_files(classifier, source, root, paths, out_file, top: int, overwrit
     """Print the classes of image files and write them as JSON; after an interruption it has those that were done.
 
     Args:
-        classifier: A `Classifier`.
-        source: Its weights as the user named them, for the JSON file.
-        root, paths, overwrite: As for `xcit_dense.predict.files.predict_files`.
-        out_file: The JSON file.
+        source: The weights of the classifier as the user named them, for the JSON file.
+        root, paths, overwrite: As for `xcit_dense.predict.files.predict_files`, which also describes the errors.
         top: How many classes each image gets.
-
-    Raises:
-        DataError: There is no image; or some could not be read, after the others were classified.
-        OutputError: No earlier call wrote ``out_file``, or its folder cannot be written into.
     """
     root, out_file = Path(root), Path(out_file).expanduser()
     paths = without_drawn(root, paths)

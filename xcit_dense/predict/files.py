@@ -70,9 +70,8 @@ def predict_files(predictor, root, paths, out_dir, overwrite: bool = False):
     Args:
         predictor: From `xcit_dense.predict.predictor.build_predictor`, or an object with the same ``tool``,
             ``last_files``, ``begin``, ``files_of``, ``read``, ``write`` and ``close``.
-        root: The input folder; its subfolders are kept in the output.
+        root: The input folder; its subfolders are kept in ``out_dir``.
         paths: The image files. Among several, pictures that this package drew are skipped.
-        out_dir: The folder to write into.
         overwrite: Whether to replace files in ``out_dir`` that no earlier call wrote.
 
     Raises:
@@ -151,17 +150,8 @@ def predict_video(predictor, path, out_dir, overwrite: bool) -> str:
     The output video has the name of the input with ``.mp4``, the same size and frame times, H.264 and no sound. If
     width or height is odd, the last column or row is repeated, as H.264 needs even sizes. Results of a detector are as
     for images, with the frame number, from 0, as ``image_id``, and its time in seconds. Files get their final names
-    only at the end.
-
-    Args:
-        predictor, out_dir, overwrite: As for `predict_files`, which returns such a description too.
-        path: The video, in any format that FFmpeg reads.
-
-    Raises:
-        DataError: The file is not a video, or it breaks off; the frames before that are written anyway.
-        OSError: The disk is full.
-        OutputError: As for `predict_files`.
-        SetupError: PyAV is not installed.
+    only at the end. Arguments, result and errors are those of `predict_files`; also `SetupError` without PyAV, and
+    `DataError` if the file, of any format that FFmpeg reads, is no video or breaks off: what is before is written.
     """
     path, out_dir = Path(path).expanduser(), Path(out_dir).expanduser()
     segments = not predictor.finds_objects

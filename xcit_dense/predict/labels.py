@@ -19,10 +19,10 @@ _FILES = dict(labelme=('labels', '.json', ()), yolo=('labels', '.txt', ('train.t
               voc=('Annotations', '.xml', ()), coco=('', '', ('annotations.json', )), maps=('', '', ('classes.txt', )))
 #: By form how the files are used next.
 _USES = dict(
-    labelme='open them with: labelme "{images}" --output "{out}/labels"',
+    labelme='open them with: labelme "{images}" --output "{out}/labels", and train with --data-root "{out}"',
     coco='import the file into your tool, or train with --data-root "{out}" --train-images "{images}"',
     yolo='copy labels/ next to the folder of the images for your tool, or train with --data-root "{out}"',
-    voc='open "{images}" in your tool with Annotations/ as the folder of its files',
+    voc='open "{images}" in your tool with Annotations/ as the folder of its files, train with --data-root "{out}"',
     maps='train with --data-root "{out}" --train-images "{images}" --train-annotations labels')
 
 
@@ -120,7 +120,8 @@ class LabelFiles:
         return ''.join(f'{self._paths[name]}\n' for name in self._sizes)
 
     def _data_yaml(self, out_dir):
-        return yaml.safe_dump(dict(path=str(self._images), train=str(out_dir / 'train.txt'),
+        # labels is read by `annotations.yolo`: next to the images may be others
+        return yaml.safe_dump(dict(path=str(self._images), train=str(out_dir / 'train.txt'), labels='labels',
                                    names=dict(enumerate(map(str, self._classes.names)))),
                               allow_unicode=True, sort_keys=False)
 

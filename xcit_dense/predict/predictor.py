@@ -54,12 +54,6 @@ class Predictor:
         given: What the user set in the config, as for `xcit_dense.config.fit.fitting.use_fit`.
         tiling: The `xcit_dense.predict.tiles.Tiling` of images that are larger than a tile. Default: predict all whole.
         labels: The form of the label files that are written too, one of `xcit_dense.predict.labels.FORMS`.
-
-    Raises:
-        CheckpointError: The weights cannot be read or do not fit the config.
-        ConfigError: The test data set of the config has no pipeline, or there is no such type.
-        DataError: The config has no test data.
-        RuntimeError: There is no such device.
     """
 
     #: The tool that owns the written files.
@@ -280,8 +274,10 @@ def build_predictor(cfg, checkpoint, score_thr: float = 0.3, **options) -> Predi
     """Return the predictor for the task of a config; the arguments are those of `Predictor`.
 
     Raises:
-        CheckpointError, DataError: As for `Predictor`.
-        ConfigError: As for `Predictor`; or the task has no predictor.
+        CheckpointError: The weights cannot be read or do not fit the config.
+        ConfigError: The task has no predictor, the test data set no pipeline, or there is no such type.
+        DataError: The config has no test data.
+        RuntimeError: There is no such device.
     """
     task = task_of(cfg)
     kind = task.part('predictor')

@@ -153,10 +153,7 @@ def check_teacher(cfg, resumed: dict | None = None):
 def load_teacher(teacher: Teacher, source, classes=(), digest: str = None):
     """Load the weights of a teacher strictly from its file, try it on an image, and return the path of the file.
 
-    Args:
-        source: The file, as for `xcit_dense.weights.read_checkpoint`.
-        classes: The names of the classes of the student, if known.
-        digest: Of the teacher that a resumed run began with.
+    ``classes`` are those of the student, if known, and ``digest`` is of the teacher that a resumed run began with.
 
     Raises:
         CheckpointError: The file is missing, does not fit the model, such as that of a teacher with more classes, or is

@@ -269,3 +269,20 @@ def test_images_that_cannot_be_used(root):
     first.unlink()
     os.mkfifo(first)  # opening it would wait for ever
     assert 'not a regular file' in only(check_data_set(coco(root)), 'image-unreadable')[0].sentence
+
+
+def test_converted_files_are_named_instead(root):
+    """Of labels in other formats, findings name the user's own file and the place of the object in it."""
+    def convert(content):
+        content['images'][0].update(label_file='a.xml', label_problem='names no image')
+        first, second = [record for record in content['annotations'] if record['image_id'] == 1][:2]
+        first.update(label_place='object 1', bbox=[500, 1, 5, 5])
+        second.update(image_id=2, bbox=[600, 1, 5, 5])
+
+    rewrite(root, convert)
+    found = {finding.kind: [] for finding in check_data_set(coco(root)).findings}
+    for finding in check_data_set(coco(root)).findings:
+        found[finding.kind].append(finding.sentence)
+    assert found['label-file'] == ['a.xml names no image'] and len(found['box-ignored']) == 2
+    first, second = sorted(found['box-ignored'], key=lambda sentence: '600' in sentence)
+    assert first.startswith('a.xml, object 1 has the box [500,') and second.startswith(f'{root / ANNOTATIONS}: ')

@@ -26,7 +26,7 @@ WARNINGS = {
     'file-name-twice', 'unknown-category', 'orphan', 'box-ignored', 'area-empty', 'map-ignored', 'image-two-classes',
     'image-in-training', 'not-checked', 'box-sticks-out', 'polygon-points', 'image-left-out', 'map-ratio',
     'class-unused', 'class-spare', 'class-test', 'data-set-twice', 'files-left-out', 'image-depth', 'class-empty',
-    'class-ids', 'class-void', 'objects-lost', 'images-unused'}
+    'class-ids', 'class-void', 'objects-lost', 'images-unused', 'label-file'}
 #: All others stop or spoil the training.
 ERRORS = {*KINDS} - WARNINGS
 

@@ -166,3 +166,16 @@ def test_without_an_image_that_can_be_read_there_is_no_sheet(tmp_path):
     assert draw_contact_sheet(report, tmp_path / 'in/sheet.png') == 0 and not (tmp_path / 'in').exists()
     image(tmp_path)
     assert draw_contact_sheet(report, tmp_path / 'in/new/sheet.png') == 1  # in a folder that it makes
+
+
+def test_names_are_written_into_pictures_only_of_several_classes(tmp_path):
+    """Of one class, the legend says it, and names would hide small objects; a problem is marked all the same."""
+    sheets = {}
+    for names in (NAMES[:1], NAMES[:2]):
+        for marked in (False, True):
+            report = Report('x', classes=[(name, 1, 1) for name in names], samples=[dict(
+                file=image(tmp_path), captions=[], annotations=[thing('disc', [200, 200, 9, 9], marked=marked)])])
+            draw_contact_sheet(report, tmp_path / 'sheet.png')
+            pixels = np.asarray(Image.open(tmp_path / 'sheet.png')).astype(int)[GAP:GAP + HEIGHT, GAP:GAP + WIDTH]
+            sheets[len(names), marked] = (abs(pixels - PAPER).max(-1) > 50).sum()
+    assert sheets[1, False] < 100 < 500 < sheets[2, False] and sheets[1, True] > 500

@@ -23,7 +23,8 @@ _SURE = 10
 _OTHER_CLASSES, _NO_SIZE = 'of other classes', 'of images without a valid size'
 #: What helps if objects are left out for a reason.
 _ADVICE = {
-    'marked as crowds': 'Set "iscrowd": 0 in the file if these are single objects (CVAT exports brush masks as crowds)',
+    'marked as crowds': 'Set "iscrowd": 0 in the file if these are single objects (CVAT exports brush masks as '
+                        'crowds); in Pascal VOC, objects that are difficult are crowds',
     'with a box': 'A box must be x, y, width and height in pixels',
     'whose image_id': 'Write image_id as the id of the image: 1 is not "1"'}
 
@@ -91,6 +92,9 @@ class _Check:
         self.findings = []
         self.of_image = []  # a usable image and a finding on it or its annotations
         self.rows, self.columns = {}, {}
+        # of annotations that were converted from another format, findings name the user's own files
+        self.converted = [image for image in content['images'] if isinstance(image, dict) and image.get('label_file')]
+        self.label_files = {repr(image.get('id')): image['label_file'] for image in self.converted}
         for part, fields in PARTS.items():
             self.rows[part], self.columns[part], faults = columns_of(content[part], fields)
             for row, fault in faults:
@@ -129,8 +133,10 @@ class _Check:
         return np.array([bool(records[row].get(key)) for row in self.rows['annotations'].tolist()], bool)
 
     def add(self, kind, part, row, id, value=''):
-        id = id if isinstance(id, (int, float, str)) else None
-        self.findings.append(Finding(kind, self.path, part, int(row), id, value))
+        id, record = id if isinstance(id, (int, float, str)) else None, self.content[part][row]
+        file = part == 'annotations' and isinstance(record, dict) and self.label_files.get(repr(record.get('image_id')))
+        self.findings.append(Finding(kind, f'{file}, {record.get("label_place", "")}', value=value) if file else
+                             Finding(kind, self.path, part, int(row), id, value))
 
     def add_at(self, kind, part, place, value=''):
         """Add a finding for the record at a place in the columns."""
@@ -180,6 +186,8 @@ class _Check:
         self.add_where('file-name-twice', 'images', repeated(files) & ~twice, lambda i: repr(files[i]))
         self.add_where('image-dimensions', 'images', ~self.usable['images'],
                        lambda i: f'{sizes[i, 0]:g} x {sizes[i, 1]:g}')
+        self.findings += [Finding('label-file', str(image['label_file']), value=image['label_problem'])
+                          for image in self.converted if image.get('label_problem')]
         self.add_where('orphan', 'annotations', self.image < 0, lambda i: shown(annotations['image_id'][i]))
         self.add_where('unknown-category', 'annotations', self.category < 0,
                        lambda i: shown(annotations['category_id'][i]))
@@ -232,7 +240,7 @@ class _Check:
             record = records[rows[place]]
             for kind, value in faults_of_mask(record.get('segmentation'), *size, self.tested).items():
                 read[place] = False
-                self.add_at(kind, 'annotations', place, value or record.get('yolo_box', ''))
+                self.add_at(kind, 'annotations', place, value)
         return read
 
     def samples(self, with_mask):

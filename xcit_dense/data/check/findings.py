@@ -27,7 +27,7 @@ KINDS = {kind: Kind(severity, text) for severity, texts in {
         'annotation-id-twice': 'has the same id as an earlier annotation',
         'image-dimensions': 'has a width and height of {value}; they must be whole numbers above 0',
         'box-absurd': 'has the box {value}: a value is infinite, or beyond 10 times the longer side of the image',
-        'mask-missing': 'has no segmentation{value}, but the pipeline of the config loads masks. Add its mask, or '
+        'mask-missing': 'has no segmentation, but the pipeline of the config loads masks. Add its mask, or '
             'use a detector without masks: fasterrcnn_xcit_s12_p16_custom or fasterrcnn_xcit_n12_p16_small',
         'mask-malformed': 'has a segmentation that is neither polygons nor RLE: {value}',
         'polygon-first': 'begins with a polygon of {value}: the evaluation fails on fewer than 5',
@@ -102,6 +102,7 @@ KINDS = {kind: Kind(severity, text) for severity, texts in {
             '{value}: use LoadImageChannels (docs/own_data_channels.md), or scale the images to 8 bits',
         'map-ratio': 'has a different size than its image but the same aspect ratio; the pipeline resizes both: '
             '{value}',
+        'label-file': '{value}',
         'files-left-out': 'has {value}',
         'class-empty': 'has no images, so this class is never learned',
         'class-ids': 'has folders that are not the WordNet ids of ImageNet, but the config has the classes of '

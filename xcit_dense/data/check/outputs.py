@@ -102,7 +102,8 @@ def _draw_objects(picture, objects, colours, scale):
              for x, y, width, height in (found['bbox'] for found in objects)]
     masks = [_mask(found['segmentation'], picture.size, scale) for found in objects]
     marks = ['problem' if found['marked'] else '' for found in objects]
-    return draw_objects(picture, boxes, range(len(objects)), names, [colours.get(name, WHITE) for name in names],
+    written = names if len(colours) > 2 else [''] * len(names)  # of one class, the legend has the name
+    return draw_objects(picture, boxes, range(len(objects)), written, [colours.get(name, WHITE) for name in names],
                         masks, marks=marks, size=_TEXT), list(dict.fromkeys(names))
 
 
