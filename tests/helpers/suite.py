@@ -7,9 +7,9 @@ from zlib import crc32
 import pytest
 import torch
 
-#: Float32 multiply-adds a second on a core of the processor that the limit for all tests is meant for; and by how much
-#: it may be exceeded, as processors differ in more than that.
-_RATE, _SLACK = 55e9, 1.15
+#: Float32 multiply-adds, and steps of Python, a second on a core of the processor that the limit for all tests is meant
+#: for; and by how much it may be exceeded, as processors differ in more than that.
+_RATE, _STEPS, _SLACK = 55e9, 3e6, 1.15
 #: Processor time of processes that are no children of this one, and so are not in its own: see `two_processes`.
 elsewhere = [0.]
 
@@ -18,7 +18,8 @@ def pytest_addoption(parser):
     parser.addoption('--part', type=_part, metavar='K/N', help='run only part K of N parts of the tests, as in 2/3')
     parser.addoption('--at-most', type=float, metavar='SECONDS', help='fail a test that needs more processor time')
     parser.addoption('--all-at-most', type=float, metavar='SECONDS', help='fail if all tests together need over 15 '
-                     'percent more processor time, on a core of 55 G float32 multiply-adds a second')
+                     'percent more processor time, on a core of 55 G float32 multiply-adds or 3 M steps of Python a '
+                     'second')
 
 
 def _part(text):
@@ -75,10 +76,13 @@ class _ProcessorTime:
             self._config.workeroutput['processor_seconds'] = _spent()
         elif limit is not None:
             # the children of pytest-xdist have added their own
-            seconds, rate = self._of_others + sum(os.times()[:2]) if self._of_others else _spent(), _rate()
-            scaled = seconds * rate / _RATE
-            self._said = (f'{seconds:.0f} s of processor time at {rate / 1e9:.0f} G multiply-adds a second on a core '
-                          f'are {scaled:.0f} s at {_RATE / 1e9:.0f} G; wanted: {limit:g} s, at most '
+            seconds = self._of_others + sum(os.times()[:2]) if self._of_others else _spent()
+            rate, steps = _rates()
+            # one that multiplies twice as fast does not run the tests twice as fast, nor one that is fast at Python
+            scaled = seconds * min(rate / _RATE, steps / _STEPS)
+            self._said = (f'{seconds:.0f} s of processor time at {rate / 1e9:.0f} G multiply-adds and '
+                          f'{steps / 1e6:.1f} M steps of Python a second on a core are {scaled:.0f} s at '
+                          f'{_RATE / 1e9:.0f} G or {_STEPS / 1e6:g} M; wanted: {limit:g} s, at most '
                           f'{_SLACK * limit:.0f} s')
             if scaled > _SLACK * limit:
                 self._said = (f'error: {self._said}. Make tests cheaper (--durations=40 lists the longest): share what '
@@ -90,12 +94,22 @@ class _ProcessorTime:
             terminalreporter.write_line(self._said, red=self._said.startswith('error'))
 
 
-def _rate():
-    matrix, seconds, threads = torch.randn(1536, 1536), [], torch.get_num_threads()
+def _rates():
+    """Return the multiply-adds and the steps of Python that one core does in a second."""
+    matrix, threads, count = torch.randn(1536, 1536), torch.get_num_threads(), 200_000
     torch.set_num_threads(1)
-    for _ in range(8):
-        start = time.process_time()
-        matrix @ matrix
-        seconds.append(time.process_time() - start)
+    seconds = [min(_seconds(work) for _ in range(8)) for work in (lambda: matrix @ matrix, lambda: _count(count))]
     torch.set_num_threads(threads)
-    return len(matrix)**3 / min(seconds)
+    return len(matrix)**3 / seconds[0], count / seconds[1]
+
+
+def _seconds(work):
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def _count(steps):
+    table = {}
+    for number in range(steps):
+        table[f'key {number % 997}'] = table.get(f'key {number % 91}', 0) + number
