@@ -69,18 +69,18 @@ def read_instances(source: Path, root: Path, folders, options, made) -> dict:
                  for file, state in zip(files, states, strict=True) if state.fault]:
         raise DataError(f'{counted(len(wrong), "files with masks")} cannot be read: {listed(wrong, 3)}')
     alone, in_file = options.class_name or class_of_folder(source, root), names_beside((root, source))[0]
-    by_number, objects, parts = dict(enumerate(in_file)), {}, {}
+    by_number, objects, parts, numbers = dict(enumerate(in_file)), {}, {}, {}
     contents = dict(zip(files, (state.content for state in states), strict=True))
     for mask in masks:
         found = objects.setdefault((mask.image, mask.part), [])
         for value, size, counts in contents.get(mask.file, ()):
             label = mask.kind or (by_number.get(value // divisor, str(value // divisor)) if divisor else alone)
+            numbers[label] = value // divisor if divisor else 0
             place = f'{os.path.relpath(mask.file, source)}, number {value}'
             found.append((label, place, dict(size=size, counts=counts)))
     for (image, part), found in objects.items():
         parts.setdefault(part, []).append(Picture(image, partial(_objects, found), source))
-    names = sorted({label for found in objects.values() for label, *_ in found}, key=lambda name: (len(name) * (
-        divisor > 0), name))
+    names = sorted(numbers, key=lambda name: (numbers[name], name))
     without = sum(mask.file is None for mask in masks)
     notes = [f'no object in {counted(without, "images without a mask")}'] * bool(without) + [
         f'the class is named after its folder, {alone}; --class-name gives another name'] * (
@@ -122,7 +122,7 @@ def _in_folders(folders):
         if len(images) != 1 or len(files) == 1 and files[0].stem.startswith(images[0].stem):
             several.append(folder)
             continue
-        part = part_of(folder, folders[0]) or 'train'
+        part = part_of(folder.parent, folders[0]) or 'train'  # the folder of an image may be test_1
         found += [_Mask(images[0], part, file, file.parent.name if file and file.parent != folder / 'masks' else None,
                         True) for file in files or [None]]
     if several and len({mask.image for mask in found}) > len(several):
@@ -136,8 +136,10 @@ def _has_both(folder):
 
 
 def _of_pairs(pairs):
-    return (_Mask(pair.images / name, part or 'train', pair.map_of(name) if name in {*pair.with_map} else None)
-            for part, pair in pairs.items() if pair for name in pair.names)
+    for part, pair in pairs.items():
+        with_map = {*pair.with_map} if pair else ()
+        yield from (_Mask(pair.images / name, part or 'train', pair.map_of(name) if name in with_map else None)
+                    for name in (pair.names if pair else ()))
 
 
 def _numbers(path):
@@ -157,8 +159,7 @@ def _numbers(path):
 
 
 def _pieces(path):
-    """Return how many of the first numbers are in one piece, but for crumbs, of how many; how many numbers there are in
-    all, and the last."""
+    """Return how many first numbers are in one piece, but for crumbs; of how many; the count of all; the last."""
     numbers, whole = _numbers(path), 0
     found = [number for number in np.unique(numbers).tolist() if number]
     for number in found[:_NUMBERS]:
@@ -173,8 +174,8 @@ def _read(divisor, path):
 
     Args:
         divisor: What a class is multiplied by; 0 if numbers have no class, -1 for a file of one object, whose rim may
-            be soft. Below it are pixels of no object; the
-            numbers of a class begin at 0 with 1000, as in Cityscapes, otherwise at 1, as in KITTI.
+            be soft. Below it are pixels of no object; the numbers of a class begin at 0 with 1000, as in Cityscapes,
+            otherwise at 1, as in KITTI.
     """
     numbers = _numbers(path)
     if divisor < 0:

@@ -46,6 +46,8 @@ FORMATS = {'Pascal VOC': Format('.xml', voc.read_labels, 'ImageSets/Main'),
            'LabelMe': Format('.json', labelme.read_labels, image_in=labelme.image_in)}
 #: So many files of a folder are read to find out their format.
 _PROBES = 3
+#: Larger files (bytes) are no labels of one image, even if the image is in them.
+_LARGEST = 2**27
 _SHOWN = 5
 _NO_CLASS = {labelme.IGNORE, labelme.BACKGROUND}
 
@@ -80,7 +82,7 @@ class Labelled(NamedTuple):
 def find_label_files(name: str, root: Path, folders, options) -> Path | None:
     """Return the first of some folders that has files of a format."""
     return next((folder for folder in folders if any(map(
-        partial(_is_of, FORMATS[name]), _files_in(folder, FORMATS[name].suffix)[:_PROBES]))), None)
+        partial(_is_of, FORMATS[name]), _label_files_in(folder, FORMATS[name])[:_PROBES]))), None)
 
 
 def _is_of(form, path):
@@ -107,8 +109,7 @@ def read_parts(name: str, source: Path, root: Path, folders, options, made) -> d
 
 
 def class_names(files, root: Path, source: Path) -> tuple:
-    """Return the names of the classes in files of labels: in the order of a list in the folder of the data or of the
-    files, if that has them all; otherwise in alphabetical order."""
+    """Return the names of the classes: in the order of a list that has them all, or else in alphabetical order."""
     used = {record['label'] for labelled in files for record in labelled.content['objects']} - _NO_CLASS
     lists = [names_in_list(file) for folder in (root, source) if (file := folder / 'labels.txt').is_file()]
     with suppress(DataError):  # of another kind
@@ -126,12 +127,14 @@ def read_label_files(name: str, root: Path, options, made) -> tuple:
     ``name`` is one of `FORMATS`; ``made`` writes images that only the files hold. `DataError`: files cannot be read or
     have no image, or an image has several.
     """
-    form, found, notes, left_out, out, wrong = FORMATS[name], {}, [], Counter(), defaultdict(list), []
+    form, found, notes, left_out, out = FORMATS[name], {}, [], Counter(), defaultdict(list)
+    wrong, stems = [], set()
     given = {part: paths for part in WORDS if (paths := options.paths(part, 'annotations', root))}
     indices = {part: _index(path) for part in WORDS if (path := options.path(part, 'images', root))}
     whole = _index(root) if len(indices) < len(WORDS) else {}
     for part, base in [(part, path) for part, paths in given.items() for path in paths] or [(None, root)]:
         states = _states(name, base)
+        stems.update(file.stem for file in states)
         written = {path for folder in folders_of(base, all_of_them=True) for path in drawn_in(folder)}
         if not states.keys() <= written:  # those of people count, and predictions that nobody changed do not
             out['predictions'] += [below(file, root) for file in states if file in written]
@@ -167,7 +170,7 @@ def read_label_files(name: str, root: Path, options, made) -> tuple:
     folders = {image.parent for image in found}
     out['images without a file of labels'] = sorted(
         below(path, root) for index in (whole, *indices.values()) for paths in index.values() for path in paths
-        if path not in found and path.parent in folders and path.stem not in {file.stem for file in states})
+        if path not in found and path.parent in folders and path.stem not in stems)
     notes += [f'left out {counted(len(files), kind)}: {listed(files, 3)}' for kind, files in out.items() if files]
     if left_out:
         notes.append('left out: ' + ', '.join(counted(number, kind) for kind, number in left_out.most_common()))
@@ -176,8 +179,12 @@ def read_label_files(name: str, root: Path, options, made) -> tuple:
 
 def _states(name, base):
     """Return what is known of each file of a format below a folder, a `FileState`."""
-    files = [path for folder in folders_of(base, all_of_them=True) for path in _files_in(folder, FORMATS[name].suffix)]
+    files = [path for folder in folders_of(base, all_of_them=True) for path in _label_files_in(folder, FORMATS[name])]
     return dict(zip(files, read_files(files, FORMATS[name].read, name, base, name=f'{name} files'), strict=True))
+
+
+def _label_files_in(folder, form):
+    return [path for path in _files_in(folder, form.suffix) if path.is_file() and path.stat().st_size <= _LARGEST]
 
 
 def _files_in(folder, *suffixes):
@@ -239,8 +246,7 @@ def _index(top):
 
 
 def _image_of(file, content, part, index):
-    """Return the image of a file: with its own name or else the name in it; in its folder, where the file says, or the
-    most similar one; None if there is none."""
+    """Return the image of a file or None: in its folder, or where it says, or else that with the most similar path."""
     named = Path(with_slashes(content.get('image') or ''))
 
     def unlikeness(path):

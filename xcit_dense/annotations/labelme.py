@@ -2,7 +2,6 @@
 import base64
 import io
 import math
-import os
 from collections import Counter
 
 import numpy as np
@@ -15,16 +14,14 @@ from .objects import box, mask_of, outline
 
 #: Labels that are no class: of pixels that are ignored, and of the background.
 IGNORE, BACKGROUND = '__ignore__', '_background_'
-#: Larger files (bytes) are no labels of one image, even if the image is in them; no image has a longer side (pixels).
-_LARGEST, _LONGEST = 2**27, 2**16
+#: No image has a longer side, in pixels.
+_LONGEST = 2**16
 #: A circle becomes a polygon with so many corners, whose area is 0.2 percent smaller.
 _CORNERS = 64
 
 
 def read_labels(path) -> dict | None:
     """Read a file for `xcit_dense.annotations.label_files`; None if it is JSON of another kind."""
-    if os.path.getsize(path) > _LARGEST:
-        return None
     try:
         content = read_json(path)
     except (ValueError, RecursionError) as error:
