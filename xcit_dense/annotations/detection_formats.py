@@ -166,6 +166,8 @@ def _find(root, folders, options, has_coco=False):
     """Return where a folder has labels of other formats than COCO, by their names; masks if there is nothing else."""
     found = {name: place for name, form in FORMATS.items() if name != _MASKS and not options.instances
              and (place := form.find(root, folders, options))}
+    if 'KITTI' in found and found.get('YOLO labels', root).is_dir():  # both are text, but only one can be read
+        found.pop('YOLO labels', None)
     if not found and not has_coco and (place := FORMATS[_MASKS].find(root, folders, options)):
         found[_MASKS] = place
     return found

@@ -15,7 +15,7 @@ from .._utils.text import counted, listed, with_slashes
 from ..data.files import read_files
 from ..data.folders import IMAGE_SUFFIXES, MAPS, OTHER_SUFFIXES, WORDS, names_in_list, part_in, part_of, plain
 from ..errors import DataError
-from . import labelme, voc
+from . import kitti, labelme, voc
 from .coco import folders_of
 from .conversion import names_beside
 from .objects import Picture, to_part, together, with_corners
@@ -43,7 +43,8 @@ class Format(NamedTuple):
 
 
 FORMATS = {'Pascal VOC': Format('.xml', voc.read_labels, 'ImageSets/Main'),
-           'LabelMe': Format('.json', labelme.read_labels, image_in=labelme.image_in)}
+           'LabelMe': Format('.json', labelme.read_labels, image_in=labelme.image_in),
+           'KITTI': Format('.txt', kitti.read_labels)}
 #: So many files of a folder are read to find out their format.
 _PROBES = 3
 #: Larger files (bytes) are no labels of one image, even if the image is in them.
