@@ -22,29 +22,16 @@ _CANVAS_MODULE = 'xcit_dense.for_mmdet'
 
 @dataclass(frozen=True)
 class Settings:
-    """Values that a user sets; None keeps the value of the config.
-
-    Args:
-        image_size: The side of the square in pixels that images are resized into, or (width, height); see
-            `xcit_dense.config.image_size.set_image_size` for the meaning in each task.
-        epochs: Length of the training, see `xcit_dense.config.length.set_length`.
-        iterations: The same in iterations.
-        batch_size: Images in a batch of each process, of the training or, in a test, of that.
-        lr: The learning rate; it is not scaled any further.
-        workers: Processes that read the data, for each loader.
-        augment: ``light`` or ``strong``.
-        canvas: Width and height that the batches of a detector are padded to in training, in either orientation.
-        auto_scale_lr: Whether the runner scales the learning rate by the images of a step; then nothing else scales it.
-    """
-    image_size: int | tuple = None
-    epochs: int = None
-    iterations: int = None
-    batch_size: int = None
-    lr: float = None
-    workers: int = None
-    augment: str = None
-    canvas: tuple = None
-    auto_scale_lr: bool = False
+    """Values that a user sets; None keeps the value of the config."""
+    image_size: int | tuple = None  # side of a square in pixels, or (width, height); see `image_size.set_image_size`
+    epochs: int = None  # length of the training, see `xcit_dense.config.length.set_length`
+    iterations: int = None  # the same in iterations
+    batch_size: int = None  # images in a batch of each process, of the training or, in a test, of that
+    lr: float = None  # it is not scaled any further
+    workers: int = None  # processes that read the data, for each loader
+    augment: str = None  # ``light`` or ``strong``
+    canvas: tuple = None  # width and height that batches of a detector are padded to in training, in either orientation
+    auto_scale_lr: bool = False  # whether the runner scales the rate by the images of a step; then nothing else does
 
     @property
     def options(self) -> dict:

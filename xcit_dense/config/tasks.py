@@ -14,49 +14,28 @@ from ..compat.versions import CLASSIFICATION
 
 
 class Views(NamedTuple):
-    """How an image is tested several times.
-
-    Attributes:
-        ratios: Factors of the image size; the first view is the image as it is tested without augmentation.
-        model: The type of the model that merges the predictions.
-        module: The module that registers it; '' for one of the framework.
-        replaced: The type of the framework that it takes the place of.
-    """
-    ratios: tuple
-    model: str
-    module: str = ''
-    replaced: str = ''
+    """How an image is tested several times."""
+    ratios: tuple  # of the image size; the first view is the image as it is tested without augmentation
+    model: str  # the type of the model that merges the predictions
+    module: str = ''  # that registers it; '' for one of the framework
+    replaced: str = ''  # the type of the framework that it takes the place of
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a kind of model is made for. A part that is None does not exist for the task.
-
-    Attributes:
-        framework: The package of its models.
-        packages: What must be installed, as for `xcit_dense.compat.versions.check_versions`.
-        recorder: Part: what a report on a test keeps and writes, see `xcit_dense.report.content.Recorder`.
-        predictor: Part: a `xcit_dense.predict.predictor.Predictor`.
-        loaded: Part: what `xcit_dense.predict.load` returns.
-        graph: Part: the model as one graph, for export.
-        fit: Part: a `xcit_dense.config.fit.Fit`.
-        augmented: Part: returns the steps of an augmentation, see `xcit_dense.config.augment`.
-        views: The views of a test with augmentation, or None.
-        has_square_images: Whether the image size is one side, that of a crop.
-        sums_over_objects: Whether a loss depends on what else is in the batch, such as the number of objects.
-    """
+    """What a kind of model is made for. A part, from recorder to augmented, is None if the task has none."""
     name: str
-    framework: str | None
-    packages: tuple = ()
-    recorder: str | None = None
-    predictor: str | None = None
-    loaded: str | None = None
-    graph: str | None = None
-    fit: str | None = None
-    augmented: str | None = None
-    views: Views | None = None
-    has_square_images: bool = False
-    sums_over_objects: bool = True
+    framework: str | None  # the package of its models
+    packages: tuple = ()  # what must be installed, as for `xcit_dense.compat.versions.check_versions`
+    recorder: str | None = None  # what a report on a test keeps and writes, see `xcit_dense.report.content.Recorder`
+    predictor: str | None = None  # a `xcit_dense.predict.predictor.Predictor`
+    loaded: str | None = None  # what `xcit_dense.predict.load` returns
+    graph: str | None = None  # the model as one graph, for export
+    fit: str | None = None  # a `xcit_dense.config.fit.Fit`
+    augmented: str | None = None  # returns the steps of an augmentation, see `xcit_dense.config.augment`
+    views: Views | None = None  # of a test with augmentation
+    has_square_images: bool = False  # whether the image size is one side, that of a crop
+    sums_over_objects: bool = True  # whether a loss depends on what else is in the batch, such as the number of objects
 
     def part(self, name: str):
         """Return a part by the name of its attribute; None if the task has none."""

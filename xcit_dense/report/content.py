@@ -25,47 +25,30 @@ _LETTERS = 30  # of a name
 
 
 class Column(NamedTuple):
-    """A column of numbers.
-
-    Args:
-        key: Name in rows and in CSV files, such as ``AP50``.
-        title: Name for people, such as ``AP at IoU 0.5``.
-        digits: Digits after the point; None for text and for counts, which are whole numbers.
-        explanation: What the number means, in one sentence.
-    """
-    key: str
-    title: str
-    digits: int | None = None
-    explanation: str = ''
+    """A column of numbers."""
+    key: str  # name in rows and in CSV files, such as ``AP50``
+    title: str  # name for people, such as ``AP at IoU 0.5``
+    digits: int | None = None  # after the point; None for text and for counts, which are whole numbers
+    explanation: str = ''  # what the number means, in one sentence
 
 
 class Row(NamedTuple):
-    """A class or an image.
-
-    Args:
-        name: Name of the class, or path of the image.
-        values: Number by key of the column; None where there is none.
-        note: What a reader must know about it, such as that a class has no objects and is not in the means.
-    """
-    name: str
-    values: dict
-    note: str = ''
+    """A class or an image."""
+    name: str  # of the class, or path of the image
+    values: dict  # number by key of the column; None where there is none
+    note: str = ''  # what a reader must know about it, such as that a class has no objects and is not in the means
 
 
 class Confusion(NamedTuple):
     """How often each class (row) was predicted as each class (column).
 
-    Args:
-        names: The classes. In detection the last is the background: as a row the predictions without an object, as a
-            column the objects that were missed.
-        counts: Whole numbers (classes, classes): objects, pixels or images.
-        unit: What is counted, such as ``objects``.
-        rule: When a prediction counts as one of an object, with all thresholds, in whole sentences.
+    In detection the last is the background: as a row the predictions without an object, as a column the objects that
+    were missed.
     """
-    names: list
-    counts: np.ndarray
-    unit: str
-    rule: str
+    names: list  # of the classes
+    counts: np.ndarray  # whole numbers (classes, classes): objects, pixels or images
+    unit: str  # what is counted, such as ``objects``
+    rule: str  # when a prediction counts as one of an object, with all thresholds, in whole sentences
 
     @property
     def has_background(self) -> bool:
@@ -74,54 +57,33 @@ class Confusion(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """One of the worst images: ground truth and prediction side by side.
+    """One of the worst images: ground truth and prediction, each drawn on the image, (H, W, 3) uint8 RGB.
 
-    Args:
-        path: The image file.
-        caption: What is wrong, such as ``3 missed, 1 false positive``.
-        truth: The image with the ground truth drawn, (H, W, 3) uint8 RGB.
-        prediction: The image with the prediction drawn, of the same size. None in classification, where nothing is
-            drawn: ``truth`` is the image, and the caption has both classes.
+    In classification, nothing is: ``truth`` is the image, ``prediction`` is None, and the caption has both classes.
     """
     path: str
-    caption: str
+    caption: str  # what is wrong, such as ``3 missed, 1 false positive``
     truth: np.ndarray
     prediction: np.ndarray | None
 
 
 @dataclass
 class Content:
-    """All that a report says.
-
-    Args:
-        task: ``detection``, ``segmentation`` or ``classification``.
-        facts: What was tested, in order: name and value, such as ``checkpoint``, ``config``, ``images``.
-        metrics: Name and value of each metric, as the test printed them.
-        classes: Columns and rows of the table of classes; the rows in the order in which they are shown, best last.
-        images: Columns and rows of the table of images, the worst first.
-        confusion: The confusion matrix.
-        pictures: An iterator over the worst images, in the order of ``images``, each drawn when asked for.
-        notes: Sentences that a reader must know, such as which classes have no objects.
-        work_dir: The work dir of the training of the checkpoint, whose curves are drawn; None if unknown.
-        colours: Colour by name of the class, (r, g, b) from 0 to 255, as in the pictures; empty if nothing is drawn in
-            the colours of the classes.
-        trained: The metrics on some training images, by the same names; empty if there are none.
-        sizes: Columns and rows of the table of objects by size, the smallest first; no rows if there is none.
-        by_size: Of a test at several image sizes: that of the report, and columns, rows and a figure of all.
-    """
-    task: str
-    facts: list
-    metrics: dict
-    classes: tuple
-    images: tuple
+    """All that a report says. Tables are columns and rows, in the order in which they are shown."""
+    task: str  # ``detection``, ``segmentation`` or ``classification``
+    facts: list  # what was tested, in order: name and value, such as ``checkpoint``, ``config``, ``images``
+    metrics: dict  # name and value of each metric, as the test printed them
+    classes: tuple  # table of classes, the best last
+    images: tuple  # table of images, the worst first
     confusion: Confusion
-    pictures: object = ()
-    notes: list = field(default_factory=list)
-    work_dir: str | None = None
+    pictures: object = ()  # an iterator over the worst images, in the order of ``images``, each drawn when asked for
+    notes: list = field(default_factory=list)  # what a reader must know, such as which classes have no objects
+    work_dir: str | None = None  # of the training of the checkpoint, whose curves are drawn; None if unknown
+    #: By name of the class, (r, g, b) from 0 to 255, as in the pictures; empty if these do not have them.
     colours: dict = field(default_factory=dict)
-    sizes: tuple = ((), ())
-    trained: dict = field(default_factory=dict)
-    by_size: tuple | None = None
+    sizes: tuple = ((), ())  # table of objects by size, the smallest first; no rows if there is none
+    trained: dict = field(default_factory=dict)  # the metrics on some training images; empty if there are none
+    by_size: tuple | None = None  # of a test at several image sizes: that of the report, columns, rows, and a figure
 
 
 def write_classes(path, content):
@@ -175,10 +137,7 @@ def shortened(name) -> str:
 class Recorder:
     """Watches a test and makes the `Content` of its report. Subclasses do the work.
 
-    Attributes:
-        dataset: The data set of the test.
-        classes: The names of its classes; empty if it has none.
-        palette: Their colours; None if it has none.
+    A data set without classes has the names ``()``, and one without colours of them the palette None.
     """
 
     def __init__(self, runner):

@@ -108,21 +108,17 @@ class PixelCounts:
     """Counts pixels by true and predicted class, and keeps the label maps of the worst images, at most ``kept``.
 
     Pixels with the label ``ignored`` do not count.
-
-    Attributes:
-        confusion: Pixels by true (row) and predicted (column) class, int64. The last row and column are for labels that
-            are no class.
-        images_of: For each class, how many images have it in the ground truth.
-        images: The number in the data set and the `Row` of all images.
-        worst: The same of the kept ones, the worst first, and ground truth and prediction as compressed label maps
-            (H, W); ``classes`` is the number for labels that are no class, and the next one for ignored pixels.
     """
 
     def __init__(self, classes: int, ignored: int, kept: int):
         self.classes, self.ignored, self.kept = classes, ignored, kept
+        #: By true (row) and predicted (column) class; the last row and column are for labels that are no class.
         self.confusion = np.zeros((classes + 1, classes + 1), np.int64)
-        self.images_of = np.zeros(classes, np.int64)
-        self.images, self.worst = [], []
+        self.images_of = np.zeros(classes, np.int64)  # how many have a class in the ground truth
+        self.images = []  # the number in the data set and the `Row` of all images
+        #: The same of the kept ones, the worst first, and ground truth and prediction as compressed label maps (H, W);
+        #: ``classes`` is the number for labels that are no class, and the next one for ignored pixels.
+        self.worst = []
 
     def add(self, place: int, path: str, truth: torch.Tensor, prediction: torch.Tensor):
         """Count an image by its number in the data set; both sides are labels (H, W) on the same device."""

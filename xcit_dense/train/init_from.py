@@ -45,17 +45,12 @@ def load_weights(runner, checkpoint, source, starts: bool):
 
 @dataclass(frozen=True)
 class ClassRows:
-    """Which rows of a tensor, along one axis, belong to which class.
-
-    Args:
-        each: Number of rows of each class.
-        background: Whether the background has rows too, after those of the last class.
-        by_anchor: Whether the rows are sorted by anchor, and within an anchor by class, as in dense heads.
-            Otherwise the rows of a class are together, as in RoI heads.
-    """
+    """Which rows of a tensor, along one axis, belong to which class."""
     axis: int
-    each: int
-    background: bool
+    each: int  # number of rows of each class
+    background: bool  # whether the background has rows too, after those of the last class
+    #: Whether the rows are sorted by anchor, and within an anchor by class, as in dense heads. Otherwise the rows of a
+    #: class are together, as in RoI heads.
     by_anchor: bool
 
     def count(self, size: int):
