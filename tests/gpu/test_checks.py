@@ -18,9 +18,8 @@ from xcit_dense.config.loading import load_config
 from xcit_dense.data.check.check import check_before_training
 from xcit_dense.data.classes import take_classes
 from xcit_dense.data.datasets import check_data
-from xcit_dense.models import fusing
 from xcit_dense.models.drop_path import DropPath
-from xcit_dense.models.fast import branches, ops, xca
+from xcit_dense.models.fast import branches, fusing, ops, xca
 
 
 @pytest.fixture

@@ -54,10 +54,9 @@ class XCiT(Trunk):
         check_out_indices(out_indices, arch.depth)
         norm = make_norm_factory(norm_cfg)
         # blocks after the last map would never run, and would be an error in a distributed run
-        super().__init__(
-            arch, out_indices[-1] + 1, norm, in_channels=in_channels, drop_path_rate=drop_path_rate,
-            attn_drop_rate=attn_drop_rate, frozen_stages=frozen_stages, norm_eval=norm_eval, with_cp=with_cp,
-            init_cfg=init_cfg)
+        super().__init__(arch, out_indices[-1] + 1, norm, in_channels=in_channels, drop_path_rate=drop_path_rate,
+                         attn_drop_rate=attn_drop_rate, frozen_stages=frozen_stages, norm_eval=norm_eval,
+                         with_cp=with_cp, init_cfg=init_cfg)
         self.out_indices, self.channels_last = tuple(out_indices), check_bool('channels_last', channels_last)
         self.out_strides = _check_out_strides(out_strides, out_indices)
         for stride in self.out_strides or ():
@@ -89,11 +88,9 @@ class XCiT(Trunk):
     def pyramid(self, maps) -> tuple:
         """Return the feature maps of `forward` from the token maps of ``out_indices``, see `token_maps`."""
         if self.out_strides is not None:
-            maps = [fast.run(level, x) for level, x in zip(self._levels(), maps, strict=True)]
+            levels = (getattr(self, f'fpn{PYRAMID_STRIDES.index(stride) + 1}') for stride in self.out_strides)
+            maps = [fast.run(level, x) for level, x in zip(levels, maps, strict=True)]
         return tuple(maps if self.channels_last else (x.contiguous() for x in maps))
-
-    def _levels(self):
-        return [getattr(self, f'fpn{PYRAMID_STRIDES.index(stride) + 1}') for stride in self.out_strides or ()]
 
 
 def _check_out_strides(strides, out_indices):

@@ -32,9 +32,7 @@ class XCABlock(nn.Module):
         self.mlp = FFN(C, int(C * arch.mlp_ratio))
         self.norm3 = nn.LayerNorm(C, eps=1e-6)
         self.local_mp = LPI(C, norm)
-        self.gamma1 = nn.Parameter(torch.full((C, ), float(arch.eta)))
-        self.gamma2 = nn.Parameter(torch.full((C, ), float(arch.eta)))
-        self.gamma3 = nn.Parameter(torch.full((C, ), float(arch.eta)))
+        self.gamma1, self.gamma2, self.gamma3 = (nn.Parameter(torch.full((C, ), float(arch.eta))) for _ in range(3))
         self.drop_path = DropPath(drop_path_rate)
 
     def forward(self, x: Tensor, height: int, width: int) -> Tensor:

@@ -20,8 +20,7 @@ class ClassAttentionBlock(nn.Module):
         self.attn = ClassAttention(C, arch.num_heads, arch.qkv_bias)
         self.norm2 = nn.LayerNorm(C, eps=1e-6)
         self.mlp = FFN(C, int(C * arch.mlp_ratio))
-        self.gamma1 = nn.Parameter(torch.full((C, ), float(arch.eta)))
-        self.gamma2 = nn.Parameter(torch.full((C, ), float(arch.eta)))
+        self.gamma1, self.gamma2 = (nn.Parameter(torch.full((C, ), float(arch.eta))) for _ in range(2))
         self.tokens_norm = arch.tokens_norm
 
     def forward(self, x: Tensor) -> Tensor:

@@ -28,10 +28,9 @@ def can_be_replayed(x) -> bool:
     """Whether a CUDA graph may take the place of a pass on ``x``: nothing looks at its operations one by one."""
     return (type(x) is Tensor and x.device.type in _REPLAYED_ON and not x.requires_grad and fast.can_run(x)
             and not (x.is_cuda and x.device.index != torch.cuda.current_device())
-            and torch._C._len_torch_dispatch_stack() == 0
             and all(type(mode) is DeviceContext for mode in _get_current_function_mode_stack())
-            and not torch.is_anomaly_enabled() and _hooks_of_saved(True) is None
-            and not (x.is_cuda and torch.cuda.is_current_stream_capturing()))
+            and torch._C._len_torch_dispatch_stack() == 0 and not torch.is_anomaly_enabled()
+            and _hooks_of_saved(True) is None and not (x.is_cuda and torch.cuda.is_current_stream_capturing()))
 
 
 def kind_of(model, x) -> tuple:

@@ -90,8 +90,7 @@ class Graphs:
 class Pair:
     """The graphs of a kind of batch. All pairs of a recorder share memory, so only one may wait for its backward.
 
-    Raises:
-        ObstacleError: What they compute is not what the plain pass does, or there is no memory for them.
+    `ObstacleError` if what they compute is not what the plain pass does, or there is no memory for them.
     """
 
     def __init__(self, model, function, x, state, recorder):

@@ -15,7 +15,6 @@ from ..archs import Arch, check_bool, check_int, check_out_indices
 from ..compat.internals import keep_sizes_dynamic
 from . import fast
 from .block import XCABlock
-from .fusing import fuse
 from .positions import FourierPositions
 from .stem import ConvPatchEmbed
 from .tokens import map_to_tokens, tokens_to_map
@@ -97,9 +96,9 @@ class Trunk(BaseModule):
         """
         if not self.is_fused:
             self.eval().requires_grad_(False)
-            for part in (*([self.patch_embed.proj] if type(self.patch_embed) is ConvPatchEmbed else []),
-                         *self._levels()):
-                fuse(part)
+            stem = [self.patch_embed.proj] if type(self.patch_embed) is ConvPatchEmbed else []
+            for part in (*stem, *(level for name, level in self.named_children() if name.startswith('fpn'))):
+                fast.fuse(part)
             self.is_fused = True
         return self
 
@@ -143,10 +142,6 @@ class Trunk(BaseModule):
                                                       for i in range(len(getattr(self, part, ()))))]
         name = param_name.removeprefix(prefix)
         return next((i for i, start in enumerate(layers) if name.startswith(start)), len(layers)), len(layers) + 1
-
-    def _levels(self):
-        """Return the levels of the pyramid, if there is one."""
-        return []
 
     def _embed(self, x):
         """Return the tokens (B, N, C) of images before the first block, height and width of their grid."""

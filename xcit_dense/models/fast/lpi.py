@@ -48,8 +48,7 @@ class Form(residual.Form):
         grad_bias1 = inner.sum((0, 2, 3), dtype=mean.dtype)
         inner, grad_weight1 = _depthwise_backward(inner, normed, weight1)
         return [*ops.input_gradient(map_to_tokens(inner), x, given.norm, statistics, grad, given.scale, out),
-                grad_weight1, grad_bias1, *grads_bn,
-                *residual.scaled_rows_backward(grad_weight2, grad_bias2, *last)]
+                grad_weight1, grad_bias1, *grads_bn, *residual.scaled_rows_backward(grad_weight2, grad_bias2, *last)]
 
 
 def parameters_of(lpi):

@@ -63,10 +63,8 @@ def mix(mean, gram, num_tokens, weights, compute_dtype, guard=False):
         guard: Whether to check if digits are lost.
 
     Returns:
-        M (B, C, C) and c (B, C): gamma * XCA is Xc M^T + c; and what `mix_backward` needs.
-
-    Raises:
-        CancelsError: `cancels` is True, on a CPU. On other devices, a warning follows.
+        M (B, C, C) and c (B, C): gamma * XCA is Xc M^T + c; and what `mix_backward` needs. If `cancels` is True, it
+        raises `CancelsError` on a CPU; on other devices, a warning follows.
     """
     (B, C), h = mean.shape, len(weights.heads)
     means = F.linear(mean, weights.qkv, weights.bias)

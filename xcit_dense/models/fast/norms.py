@@ -67,8 +67,7 @@ def batch_statistics(x: Tensor, eps: float, group=None):
         group: The processes that share the statistics, or None. They exchange the same data as torch's own
             SyncBatchNorm, so processes that use either one work together.
 
-    Raises:
-        ValueError: There is only one value per channel, which has no deviation.
+    `ValueError` if there is only one value per channel, which has no deviation.
     """
     count = x.numel() // x.shape[1]
     if group is None and count == 1:

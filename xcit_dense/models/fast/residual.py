@@ -53,16 +53,13 @@ class Form:
 
 
 def residual(form: Form, x: Tensor, norm, keep, parameters) -> Tensor:
-    """Return x + keep * branch(norm(x)).
+    """Return x + keep * branch(norm(x)); `mix.CancelsError` if the Gram form of XCA would lose digits.
 
     Args:
         x: Tokens (B, N, C).
         norm: Weight, bias and eps of the layer norm before the branch.
         keep: Factor of each sample (B), or None for ones: stochastic depth.
         parameters: Those of the branch, and LayerScale.
-
-    Raises:
-        xcit_dense.models.fast.mix.CancelsError: The Gram form of XCA would lose digits; the token form must run.
     """
     tensors = x, *norm[:2], *parameters
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):

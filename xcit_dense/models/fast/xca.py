@@ -31,8 +31,7 @@ _passes = count(1)
 class Form(residual.Form):
     """See `xcit_dense.models.fast.residual.Form`. Besides x, only moments are kept for the backward.
 
-    Raises:
-        CancelsError: In the forward: the Gram form would lose digits; the token form must run.
+    The forward raises `CancelsError` if the Gram form would lose digits: then the token form must run.
     """
     chunk = 'samples'
 

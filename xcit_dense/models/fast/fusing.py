@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from .fast import is_batch_norm, is_doubling, is_halving, is_untouched
+from .conditions import is_batch_norm, is_doubling, is_halving, is_untouched
 
 
 @torch.no_grad()
