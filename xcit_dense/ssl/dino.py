@@ -54,11 +54,6 @@ class DINO(BaseModel):
         """The backbone that a training results in: the teacher's."""
         return self.teacher.backbone
 
-    @property
-    def entropy_bound(self) -> float:
-        """The largest entropy of the outputs, in nats: that of equal prototypes."""
-        return math.log(len(self.teacher.centre))
-
     def init_weights(self):
         """Initialise the student, and start the teacher from it."""
         super().init_weights()

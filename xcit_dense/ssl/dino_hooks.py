@@ -1,4 +1,6 @@
 """The hook for `DINO`: the teacher that follows the student, and the schedules."""
+import math
+
 import torch
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
@@ -32,19 +34,16 @@ class DINOHook(Hook):
             raise ValueError(f'momentum must be two numbers from 0 to 1, got {momentum!r}')
         self.momentum, self.teacher_temperature = tuple(momentum), tuple(teacher_temperature)
         self.warmup, self.freeze_last_layer = warmup, freeze_last_layer
-        self._momentum = None
 
     def before_train(self, runner):
         """Follow the optimizer's steps."""
         model, wrapper = unwrapped(runner.model), runner.optim_wrapper
         if getattr(wrapper, 'clip_func', None) is clip_grad_norm_:  # not that of values
             wrapper.clip_func = clip_each_norm
-        last_layer = model.student.head.last_layer
 
         def freeze(*_):
             if progress(runner) < self.freeze_last_layer:
-                for parameter in last_layer.parameters():
-                    parameter.grad = None
+                model.student.head.last_layer.zero_grad(set_to_none=True)
 
         def follow(*_):
             model.teacher.follow(model.student, self._momentum)
@@ -60,8 +59,9 @@ class DINOHook(Hook):
         self._momentum = cosine(*self.momentum, runner.iter, runner.max_iters)
         model.teacher_temperature = linear(*self.teacher_temperature, progress(runner), self.warmup)
         decay = max(group['weight_decay'] for group in runner.optim_wrapper.optimizer.param_groups)
+        bound = math.log(len(model.teacher.centre))  # the largest entropy, in nats: that of equal prototypes
         for name, value in dict(teacher_momentum=self._momentum, teacher_temperature=model.teacher_temperature,
-                                weight_decay=decay, entropy_bound=model.entropy_bound).items():
+                                weight_decay=decay, entropy_bound=bound).items():
             runner.message_hub.update_scalar(f'train/{name}', value)
 
 

@@ -25,7 +25,7 @@ _BATCH = 256
 
 
 class LinearLayers:
-    """Linear layers that learn from the same features, each with its own learning rate at the start, of ``rates``.
+    """Linear layers that learn from the same features, each with its own of the ``rates`` at the start.
 
     SGD with momentum 0.9 and without weight decay; after each of the ``epochs``, the rates follow a cosine to 0. All
     layers start with the same weights, which the seed gives. Protocol: `DINO <https://arxiv.org/abs/2104.14294>`_,
@@ -34,12 +34,11 @@ class LinearLayers:
 
     def __init__(self, in_channels: int, num_classes: int, rates, epochs: int, seed: int = 0, device='cpu'):
         start = 0.01 * torch.randn(num_classes, in_channels, generator=torch.Generator().manual_seed(seed))
-        self.rates, self.layers = tuple(rates), [nn.Linear(in_channels, num_classes, device=device) for _ in rates]
+        self.layers = [nn.Linear(in_channels, num_classes, device=device) for _ in rates]
         for layer in self.layers:
             layer.load_state_dict(dict(weight=start, bias=torch.zeros(num_classes)))
-        self._optimizer = torch.optim.SGD([
-            dict(params=layer.parameters(), lr=rate) for rate, layer in zip(rates, self.layers, strict=True)],
-            momentum=0.9)
+        groups = [dict(params=layer.parameters(), lr=rate) for rate, layer in zip(rates, self.layers, strict=True)]
+        self._optimizer = torch.optim.SGD(groups, momentum=0.9)
         self._schedule = CosineAnnealingLR(self._optimizer, epochs)
 
     @torch.enable_grad()

@@ -30,9 +30,7 @@ def load_features(runner, source):
     """Load the backbone of a classifier strictly; heads in the file are left out, as are the classes of its images.
 
     The model of the runner has no head of its own; it loads nothing more. ``source`` is as for `read_checkpoint`.
-
-    Raises:
-        CheckpointError: The file has no class token, or holds another arch.
+    `CheckpointError` if the file has no class token, or holds another arch.
     """
     contents = Contents.of(find_state_dict(read_checkpoint(source), source), source)
     if 'cls_token' not in contents.tensors:
@@ -66,8 +64,7 @@ class Features:
             with torch.no_grad():
                 features = torch.stack([*step_by_size(lambda part: self.model.extract_feat(
                     self.model.data_preprocessor(part, False)['inputs']).float(), self.model, batch)])
-            samples = batch['data_samples']
-            labels = torch.tensor([int(sample.gt_label) for sample in samples])
+            labels = torch.tensor([int(sample.gt_label) for sample in batch['data_samples']])
             parts = [torch.stack(all_gather(part.to(features.device).contiguous()), 1).flatten(0, 1)[:missing]
                      for part in (features, labels)]
             missing -= len(parts[0])

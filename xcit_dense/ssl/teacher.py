@@ -25,8 +25,7 @@ class Teacher(nn.Module):
         wanted, given: The ``ClsDataPreprocessor`` of the model, and that of the student.
         size: Side of the images of the model, to which other ones are resized; None for none.
 
-    Raises:
-        ConfigError: The images of the student have other channels.
+    `ConfigError` if the images of the student have other channels.
     """
 
     def __init__(self, model: nn.Module, wanted, given, num_classes: int, size: int = None):
@@ -106,9 +105,8 @@ class TeacherOptions:
     def build(self, num_classes: int, student):
         """Return a `Teacher` without its weights, and where these are.
 
-        Raises:
-            ConfigError: There is no such classifier, or nothing says where its weights are.
-            SetupError: The library is not installed.
+        `ConfigError` if there is no such classifier, or nothing says where its weights are; `SetupError` if the library
+        is not installed.
         """
         try:
             model, known = LIBRARIES[self.library](self.name, num_classes)
@@ -154,12 +152,9 @@ def load_teacher(teacher: Teacher, source, classes=(), digest: str = None):
     """Load the weights of a teacher strictly from its file, try it on an image, and return the path of the file.
 
     ``classes`` are those of the student, if known, and ``digest`` is of the teacher that a resumed run began with.
-
-    Raises:
-        CheckpointError: The file is missing, does not fit the model, such as that of a teacher with more classes, or is
-            not that of the resumed run.
-        ConfigError: The model cannot take images of its size.
-        DataError: The file is of a teacher with other classes.
+    `CheckpointError` if the file is missing, does not fit the model, such as that of a teacher with more classes, or is
+    not that of the resumed run; `ConfigError` if the model cannot take images of its size; `DataError` if the file is
+    of a teacher with other classes.
     """
     try:
         path = fetch(str(source))
@@ -177,8 +172,7 @@ def load_teacher(teacher: Teacher, source, classes=(), digest: str = None):
         words = f'. The teacher needs the {teacher.num_classes:,} classes of the student'
         raise CheckpointError(f'model.teacher.checkpoint: {error}' + words * ('of another shape' in str(error))
                               ) from error
-    trained_at = test_size_of(config_of_checkpoint(checkpoint)) or [None]
-    teacher.set_size(trained_at[0])
+    teacher.set_size((test_size_of(config_of_checkpoint(checkpoint)) or [None])[0])
     if digest not in (None, teacher.digest):
         raise CheckpointError(f'model.teacher.checkpoint: {path} is not the teacher that the resumed run began with. '
                               'Give that file again, or start a new run without --resume; with --save-teacher a run '
