@@ -123,8 +123,7 @@ class OwnFiles(AbstractContextManager):
     def claim(self, *names):
         """Announce which files, relative to the folder, will be written, before writing anything. Creates the folder.
 
-        Raises:
-            OutputError: A file that the tool did not write exists already, or the folder cannot be written into.
+        `OutputError` if a file that the tool did not write exists already, or the folder cannot be written into.
         """
         names = [Path(name).as_posix() for name in names]
         if folders := [name for name in names if (self.folder / name).is_dir()]:
@@ -183,8 +182,7 @@ def drawn_in(folder) -> set:
 def _read_record(folder):
     """Return the names and stamps by tool; empty without a record, or with one that cannot be read."""
     try:
-        record = json.loads(Path(folder, RECORD).read_text())
-        return {tool: dict(files) for tool, files in record.items()}
+        return {tool: dict(files) for tool, files in json.loads(Path(folder, RECORD).read_text()).items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
 

@@ -25,15 +25,13 @@ _KINDS = {
     'model.roi_head.mask_roi_extractor': ('SingleRoIExtractor', ),
     'model.rpn_head.bbox_coder': ('DeltaXYWHBBoxCoder', ),
     'model.bbox_head.bbox_coder': ('DeltaXYWHBBoxCoder', ),
-    'model.roi_head.bbox_head.bbox_coder': ('DeltaXYWHBBoxCoder', ),
-}
+    'model.roi_head.bbox_head.bbox_coder': ('DeltaXYWHBBoxCoder', )}
 
 
 class DetectorGraph(nn.Module):
     """A trained detector of mmdet, images in, objects out, for `exporting.trace`; the model is not changed.
 
-    Raises:
-        ConfigError: A part of the model cannot be exported.
+    `ConfigError` if a part of the model cannot be exported.
     """
 
     def __init__(self, model: nn.Module):
@@ -119,8 +117,7 @@ class DenseHead(nn.Module):
         anchors = self.head.prior_generator.sparse_priors(place.flatten(), size, number, device='cpu')
         boxes = decode(self.head.bbox_coder, anchors.view(*place.shape, 4), rows(_by_anchor(deltas, 4), place), limits)
         if self.smallest >= 0:
-            sizes = boxes[..., 2:] - boxes[..., :2]
-            scores = torch.where((sizes > self.smallest).all(-1), scores, MISSING)
+            scores = torch.where((boxes[..., 2:] - boxes[..., :2] > self.smallest).all(-1), scores, MISSING)
         if centerness is not None:  # mmdet compares scores with the threshold before it multiplies them
             factors = _by_anchor(centerness, 1).sigmoid().flatten(1).gather(1, place)
             scores = torch.where(scores > self.score_threshold, scores * factors, MISSING)
@@ -160,8 +157,7 @@ class RoIHead(nn.Module):
         scores = suppress_groups(groups, scores, marks, self.iou_threshold, self.score_threshold, self.limit)
         # by proposal, then by class, so that with equal scores the first one is the one that mmdet keeps
         scores, index = top(scores.transpose(1, 2).flatten(1), min(self.limit, scores.shape[1] * scores.shape[2]))
-        labels = index % classes
-        place = index // classes
+        labels, place = index % classes, index // classes
         if boxes.shape[2] > 1:
             place = place * classes + labels
         return rows(boxes.flatten(1, 2), place), scores, labels

@@ -118,7 +118,7 @@ def _written(out):
 
 
 def graph_of(model, task: str, scores: bool = False) -> nn.Module:
-    """Return a model in evaluation mode as a module to `trace`.
+    """Return a model in evaluation mode as a module to `trace`; `ConfigError` if a part of it cannot be exported.
 
     It has ``inputs``, for each by name an example and its free dimensions; the names of its ``outputs``; and
     ``translations``, the ONNX function of each of our own operators.
@@ -126,15 +126,12 @@ def graph_of(model, task: str, scores: bool = False) -> nn.Module:
     Args:
         model: The detector or segmentor; for a backbone any object that has it as ``backbone``.
         task, scores: As for `metadata_of` and `export_model`.
-
-    Raises:
-        ConfigError: A part of it cannot be exported.
     """
     if task != 'backbone':
         return task_named(task).part('graph')(model, *([scores] if scores else ()))
     if not isinstance(model.backbone, XCiT):
-        raise ConfigError('--backbone can only export an XCiT, but model.backbone is a '
-                          f'{type(model.backbone).__name__}')
+        kind = type(model.backbone).__name__
+        raise ConfigError(f'--backbone can only export an XCiT, but model.backbone is a {kind}')
     module, free = copy.deepcopy(model.backbone).fuse(), torch.export.Dim.DYNAMIC
     module.inputs = dict(images=(torch.zeros(2, module.in_channels, *TRACED), {0: free, 2: free, 3: free}))
     module.outputs, module.translations = [f'level{i}' for i in range(len(module.out_indices))], {}
@@ -150,9 +147,9 @@ def trace(graph):
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter('ignore')
             return torch.onnx.export(
-                graph.eval(), examples, dynamo=True, dynamic_shapes=dynamic, input_names=list(graph.inputs),
-                output_names=graph.outputs, external_data=False, custom_translation_table=graph.translations,
-                verbose=False).model_proto
+                graph.eval(), examples, input_names=list(graph.inputs), output_names=graph.outputs, dynamo=True,
+                dynamic_shapes=dynamic, external_data=False, custom_translation_table=graph.translations, verbose=False
+            ).model_proto
     except Exception as error:  # of many types: torch's own, and whatever the model raises
         cause = error
         while cause.__cause__ is not None:
@@ -180,10 +177,9 @@ def metadata_of(predictor, cfg, task: str, config, checkpoint) -> dict:
     values = dict(
         classes=list(classes.names), palette=[list(map(int, colour)) for colour in predictor.palette],
         numbers=list(map(int, classes.numbers)), mean=before.mean.flatten().tolist(), std=before.std.flatten().tolist(),
-        resize=resize_rule(cfg), turns=turns_images(test_dataset(cfg)),
-        pad_divisor=before.pad_divisor, pad_value=before.pad_value,
         mask_threshold=model.test_cfg.rcnn.mask_thr_binary if getattr(model, 'with_mask', False) else None,
-        checkpoint=Path(checkpoint).name, versions=_versions(), words=words)
+        resize=resize_rule(cfg), turns=turns_images(test_dataset(cfg)), pad_divisor=before.pad_divisor,
+        pad_value=before.pad_value, checkpoint=Path(checkpoint).name, versions=_versions(), words=words)
     return dict({key: json.dumps(value) for key, value in values.items()}, xcit_dense=FORMAT, task=task,
                 config=str(config), checkpoint_sha256=hash_of(checkpoint))
 

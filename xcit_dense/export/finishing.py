@@ -97,24 +97,21 @@ def _pixels(run, predictor):
 
 
 def _objects(run, predictor):
-    missing, total = 0, 0
+    missing, total, model = 0, 0, predictor.model
+    cfg = (model.roi_head if hasattr(model, 'roi_head') else model.bbox_head).test_cfg
     for size in _COMPARED:
         batch = images(*size)
         found = run(dict(image=batch))
-        for i, sample in enumerate(predictions(predictor.model, batch)):
+        for i, sample in enumerate(predictions(model, batch)):
             expected, n = sample.pred_instances.numpy(), int(found['num'][i])
             boxes, scores, labels = found['dets'][i, :n, :4], found['dets'][i, :n, 4], found['labels'][i, :n]
             same = ((labels == expected.labels[:, None]) & (np.abs(scores - expected.scores[:, None]) <= _SCORE)
                     & (np.abs(boxes - expected.bboxes[:, None]).max(2) <= _PIXELS))
             alone = np.concatenate([expected.scores[~same.any(1)], scores[~same.any(0)]])
-            missing += int((np.abs(alone - _edge(predictor.model, expected.scores)) > _SCORE).sum())
+            # rounding decides what is found at the threshold, or at the lowest score where the number is limited
+            edge = expected.scores.min() if len(expected.scores) == cfg.max_per_img else cfg.get('score_thr', 0)
+            missing += int((np.abs(alone - edge) > _SCORE).sum())
             total += n + int((~same.any(1)).sum())
     if not total:
         return 0., 'neither finds an object in them, which proves little. Compare both with `test`'
     return missing / total, f'{missing:,} of {counted(total, "objects")} found by only one of them'
-
-
-def _edge(model, scores):
-    """Return the score at which rounding decides what is found: the threshold, or the lowest score at the limit."""
-    cfg = (model.roi_head if hasattr(model, 'roi_head') else model.bbox_head).test_cfg
-    return scores.min() if len(scores) == cfg.max_per_img else cfg.get('score_thr', 0)

@@ -14,8 +14,7 @@ IMAGE = torch.zeros(2, *TRACED, 3, dtype=torch.uint8), dict.fromkeys(range(3), t
 class Preprocessing(nn.Module):
     """Normalises and pads a batch of images of one size, as mmdet's and mmseg's preprocessors do for prediction.
 
-    Raises:
-        ConfigError: It has another type, pads to a fixed size, or does not normalise three channels.
+    `ConfigError` if the preprocessor has another type, pads to a fixed size, or does not normalise three channels.
     """
 
     def __init__(self, preprocessor):

@@ -18,10 +18,8 @@ from .preprocessing import IMAGE, Preprocessing
 class SegmentorGraph(nn.Module):
     """The prediction of mmseg's ``EncoderDecoder`` as one graph for images of any size, for `exporting.trace`.
 
-    With ``scores`` it also outputs the probabilities of the labels. The model is not changed.
-
-    Raises:
-        ConfigError: It predicts windows, or its images are prepared in a way that cannot be exported.
+    With ``scores`` it also outputs the probabilities of the labels. The model is not changed. `ConfigError` if it
+    predicts windows, or its images are prepared in a way that cannot be exported.
     """
 
     def __init__(self, model, scores: bool = False):
@@ -58,8 +56,7 @@ class SegmentorGraph(nn.Module):
         images = self.preprocessing(image)
         metas = [dict.fromkeys(('ori_shape', 'img_shape', 'pad_shape'), images.shape[2:])]
         with sizes_left_open():
-            features = self.model.extract_feat(images)
-            logits = self.model.decode_head.predict(features, metas, self.model.test_cfg)
+            logits = self.model.decode_head.predict(self.model.extract_feat(images), metas, self.model.test_cfg)
         logits = self._resized(logits.permute(0, 2, 3, 1), image, images, size)
         if logits.shape[3] == 1:
             found = logits[..., 0].sigmoid()
@@ -142,8 +139,7 @@ class AnySize(TorchFunctionMode):
     """Mode in which adaptive average pooling works with unknown sizes: torch's own export needs multiples."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
-        if function is F.adaptive_avg_pool2d:
-            return adaptive_mean(*args, **kwargs or {})
+        function = adaptive_mean if function is F.adaptive_avg_pool2d else function
         return function(*args, **kwargs or {})
 
 

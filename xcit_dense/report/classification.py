@@ -38,16 +38,15 @@ class ClassificationRecorder(Recorder):
                       f'{counted(len(results), "images")} do not have')
             return None
         self._names = names_of(self.classes, results)
-        mistakes = sorted((found for found in results if found.truth != found.prediction),
-                          key=lambda found: -found.probability)
-        correct = sorted((found for found in results if found.truth == found.prediction),
-                         key=lambda found: found.probability)
+        # the surest mistake first, the surest correct one last
+        results.sort(key=lambda found: found.probability if found.truth == found.prediction else -found.probability)
+        mistakes = [found for found in results if found.truth != found.prediction]
         counts = np.zeros((len(self._names), ) * 2, int)
         for found in results:
             counts[found.truth, found.prediction] += 1
         rows, notes = _rows(self._names, counts)
         images = [Row(found.path, dict(true=self._names[found.truth], predicted=self._names[found.prediction],
-                                       probability=100 * found.probability)) for found in [*mistakes, *correct]]
+                                       probability=100 * found.probability)) for found in results]
         # of a head that learned from training images before the test
         more = getattr(getattr(unwrapped(self.runner.model), 'head', None), 'facts', ())
         return Content('classification', self.facts(*more), metrics, (_CLASSES, rows), (_IMAGES, images),

@@ -26,18 +26,14 @@ def read_curves(work_dir):
 
     If iterations were repeated after a resume, the later run counts. Values of an evaluation have a name with ``/``,
     such as ``coco/bbox_mAP`` or ``val/time``. Their iteration is the one after which they were measured; if the log
-    has only an epoch or nothing with them, the last one logged before.
-
-    Raises:
-        DataError: There is no log.
+    has only an epoch or nothing with them, the last one logged before. `DataError` if there is no log.
     """
     points = {}  # iteration: values
     ends = {}  # epoch: the last of its iterations that was logged
     by_epoch = False
-    for file in sorted(Path(work_dir).glob('*/vis_data/scalars.json')):
-        lines = _read_lines(file)
-        start = next((values for values in lines if 'loss' in values), None)
-        if start:
+    logs = [_read_lines(file) for file in sorted(Path(work_dir).glob('*/vis_data/scalars.json'))]
+    for lines in logs:
+        if start := next((values for values in lines if 'loss' in values), None):
             by_epoch = 'epoch' in start
             points = {i: values for i, values in points.items() if i < start['step']}
         elif not points:  # only an evaluation, at an unknown iteration
@@ -52,7 +48,7 @@ def read_curves(work_dir):
                 position = ends.get(step, iteration) if by_epoch else step or iteration
                 values = {name if '/' in name else f'val/{name}': v for name, v in values.items() if name != 'step'}
             points.setdefault(position, {}).update(values)
-    if not points and any(_read_lines(file) for file in Path(work_dir).glob('*/vis_data/scalars.json')):
+    if not points and any(logs):
         raise DataError(f'the log of {work_dir} has no losses to draw: the run was shorter than '
                         'default_hooks.logger.interval')
     if not points:
@@ -79,10 +75,7 @@ def figure_of(work_dir):
         parts.append(partial(_plot_metrics, metrics=metrics))
     if 'teacher_entropy' in curves:
         parts.append(_plot_entropies)
-    if rate:
-        parts.append(partial(_plot_schedule, name=rate, title='learning rate', from_zero=True))
-    parts += [partial(_plot_schedule, name=name, title=name.replace('_', ' '), from_zero=from_zero)
-              for name, from_zero in _SCHEDULES.items() if name in curves]
+    parts += [partial(_plot_schedule, name=name) for name in (rate, *_SCHEDULES) if name in curves]
     columns = min(3, len(parts))
     figure, plots = new_figure(-(-len(parts) // columns), columns)
     for axes in plots[len(parts):]:
@@ -138,10 +131,11 @@ def _plot_entropies(axes, curves):
     legend_below(axes, axes.lines[:2])
 
 
-def _plot_schedule(axes, curves, name, title, from_zero):
+def _plot_schedule(axes, curves, name):
+    title = name.replace('_', ' ') if name in _SCHEDULES else 'learning rate'
     _draw(axes, name, curves[name], color=INK, linewidth=1.6)
     name_axes(axes, title, 'iteration', title)
-    if from_zero:
+    if _SCHEDULES.get(name, True):
         axes.set_ylim(0, None)
     axes.yaxis.set_major_formatter('{x:g}')
 
@@ -165,16 +159,15 @@ def _add_epochs(axes, points):
 def plot_curves(work_dir, out_file=None, overwrite: bool = False):
     """Plot the curves of a training, see `figure_of`, into ``WORK_DIR/curves.png`` or another file; return the path.
 
-    Raises:
-        DataError: There is no log.
-        OutputError: There is a file that this function did not write, without ``overwrite``.
+    `DataError` if there is no log; `OutputError` if there is a file that this function did not write, without
+    ``overwrite``.
     """
     figure = figure_of(work_dir)
     out_file = Path(out_file or Path(work_dir, 'curves.png'))
     with OwnFiles(out_file.parent, 'plot_curves', overwrite) as own:
         own.claim(out_file.name)
-        try:
-            figure.savefig(out_file, dpi=110, format=out_file.suffix[1:] or 'png')  # without it the name may be changed
+        try:  # without a format, the name may be changed
+            figure.savefig(out_file, dpi=110, format=out_file.suffix[1:] or 'png')
         except ValueError as error:  # an unknown image format
             raise DataError(f'cannot write {out_file}: {error}') from error
     return out_file

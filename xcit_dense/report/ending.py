@@ -30,9 +30,7 @@ class EndingHook(Hook):
     """Logs a line for each validation and a block at the end, on the first process."""
 
     priority = 'LOW'  # after the metrics are logged, and before a checkpoint is saved, which keeps the validations
-
-    def __init__(self):
-        self._key, self._start = None, None
+    _key = _start = None  # the main metric; time and iteration at which the training began
 
     def before_train_epoch(self, runner):
         self._start = self._start or (time.time(), runner.iter)

@@ -83,9 +83,8 @@ class WandB(Logger):
         try:
             self._run = wandb.init(**options)
         except wandb.Error as error:
-            print_log(f'{self.title}: it does not start ({first_line(error)[:200]}). This training is logged '
-                      'offline; the command that uploads it later is shown below', logger='current',
-                      level=logging.WARNING)
+            print_log(f'{self.title}: it does not start ({first_line(error)[:200]}). This training is logged offline; '
+                      'the command that uploads it later is shown below', logger='current', level=logging.WARNING)
             wandb.teardown()  # its process knows this run
             self._run = wandb.init(**options, mode='offline')
         self._run.define_metric('iteration', hidden=True)

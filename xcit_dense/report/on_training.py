@@ -59,8 +59,7 @@ def _test_on_training(runner, cfg):
         for _, metric in evaluators(cfg, LOADERS[2:]):
             if metric.get('ann_file'):  # the metric counts all images in it
                 ids = {dataset.get_data_info(place)['img_id'] for place in range(count)}
-                content = read_json(trained.ann_file)
-                metric.ann_file = write_part(content, ids, Path(folder, 'sample.json'))
+                metric.ann_file = write_part(read_json(trained.ann_file), ids, Path(folder, 'sample.json'))
         evaluator = runner.build_evaluator(cfg.test_evaluator)
         evaluator.dataset_meta = dataset.metainfo
         with torch.no_grad():

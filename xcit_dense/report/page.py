@@ -33,8 +33,8 @@ def write_page(path, content):
     Pictures are drawn, encoded and written one at a time.
     """
     from jinja2 import Environment, FileSystemLoader  # comes with torch
-    environment = Environment(loader=FileSystemLoader(_TEMPLATE), autoescape=True, trim_blocks=True,
-                              lstrip_blocks=True)
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATE), autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(text=printable, sentence=_sentence, cell=shown, count=counted)
     script = (_TEMPLATE / 'page.js').read_text()
     metrics, folder = _metrics(content.metrics), os.path.commonprefix([row.name for row in content.images[1]])
@@ -43,9 +43,8 @@ def write_page(path, content):
         content=content, title=f'Test of a {_SUBJECTS[content.task]}: {printable(Path(config).stem)}',
         style=(_TEMPLATE / 'page.css').read_text(), script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        metrics=metrics, trained=dict(_metrics(content.trained)),
-        headlines=[(name, value) for name, value in metrics if name.endswith(HEADLINES)],
-        matrix=_matrix(content.confusion), pairs=_pairs(content),
+        metrics=metrics, trained=dict(_metrics(content.trained)), matrix=_matrix(content.confusion),
+        headlines=[(name, value) for name, value in metrics if name.endswith(HEADLINES)], pairs=_pairs(content),
         by_size_plot=content.by_size and _as_svg(content.by_size[-1]), as_text=printable,
         pictures=map(_encoded, content.pictures), folder=folder,
         name_of_image=lambda path: printable(path.removeprefix(folder)), **_curves(content.work_dir))
@@ -118,8 +117,7 @@ def _pairs(content):
     np.fill_diagonal(wrong, 0)
     order = np.argsort(-wrong, axis=None, kind='stable')[:_MOST_PAIRS]
     totals = confusion.counts.sum(1)
-    return [(truths[row], predictions[column], int(wrong[row, column]),
-             100 * wrong[row, column] / totals[row])
+    return [(truths[row], predictions[column], int(wrong[row, column]), 100 * wrong[row, column] / totals[row])
             for row, column in zip(*np.unravel_index(order, wrong.shape), strict=True) if wrong[row, column]]
 
 

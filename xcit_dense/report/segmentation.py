@@ -67,8 +67,7 @@ class SegmentationRecorder(Recorder):
         rows, notes = self._rows()
         images = sorted(counts.images, key=lambda image: (not image[1].values, image[1].values.get('mIoU'), image[0]))
         labelled = 'labelled pixels', f'{counts.confusion.sum():,}; those with the label {counts.ignored} do not count'
-        return Content('segmentation', self.facts(labelled), metrics,
-                       ((*_COUNTS, *_FIGURES), rows),
+        return Content('segmentation', self.facts(labelled), metrics, ((*_COUNTS, *_FIGURES), rows),
                        (_IMAGES, [row for _, row in images]), self._confusion(),
                        self.pictures((image[1].name, image[1:]) for image in counts.worst), notes,
                        self.work_dir(), dict(zip(map(str, self._names), self._colours, strict=True)))
@@ -162,8 +161,7 @@ def areas_of(confusion) -> list:
 
 def _row_of(path, counts):
     """Return the row of an image: the mean IoU of the classes in its ground truth or prediction, and what is wrong."""
-    total = int(counts.sum())
-    if not total:
+    if not (total := int(counts.sum())):
         return Row(path, {}, 'all pixels are ignored')
     both, union, *_ = areas_of(counts)
     miou = (both[union > 0] / union[union > 0]).mean() if union.any() else 0

@@ -33,9 +33,7 @@ def configs_by_size(cfg, sizes, crop_ratio: float = None, tta: bool = False, giv
     """Return, by size in pixels, a copy of a config without views that tests at it.
 
     It does so as with ``--image-size`` alone, or for a classifier ``--size``: see `apply_settings`, `set_test_size`.
-
-    Raises:
-        ConfigError: A size is impossible, or has no effect on this config.
+    `ConfigError` if a size is impossible, or has no effect on this config.
     """
     if tta and cfg.get('tta_pipeline'):
         raise ConfigError('--sizes and --tta: the tta_pipeline of the config has image sizes of its own. Remove it')
@@ -59,10 +57,8 @@ def configs_by_size(cfg, sizes, crop_ratio: float = None, tta: bool = False, giv
 def measure_at_sizes(runner, cfgs: dict, overwrite: bool = False):
     """Test at several sizes, after a trial of each with one image. `FILES` are updated after each; the log has a table.
 
-    If the runner has a `ReportHook`, the report is of the last size, and shows all.
-
-    Raises:
-        XCiTDenseError: A size cannot be tested, or there are such files.
+    If the runner has a `ReportHook`, the report is of the last size, and shows all. `XCiTDenseError` if a size cannot
+    be tested, or there are such files.
     """
     own, hook, loaders = OwnFiles(runner.work_dir, 'test', overwrite), SizesHook(cfgs), {}
     run_on_first(own.claim, *FILES)
