@@ -111,7 +111,7 @@ FAULTS = dict(
     float64=(test_right.test_float64, 'gradient of attention', gradient_off),
     products_lose_bits=(test_right.test_half_types, 'times', lambda: replaced(ops, 'linear', coarse)),
     fast_path=(test_right.test_fast_path, 'float64 training: maps', forward_off),
-    not_run=(test_right.test_fast_path, 'did not run', lambda: (branches, 'can_run_or_be_traced', lambda x: False)),
+    not_run=(test_right.test_fast_path, 'did not run', lambda: (branches, 'can_run_or_trace', lambda x: False)),
     bias_of_a_norm=(test_right.test_fused, 'maps', lambda: replaced(
         fusing, 'fuse_conv_bn_eval', lambda conv, *_, **__: torch.nn.init.zeros_(conv.bias) is None or conv)),
     reads_a_value=(test_steps.test_waits, 'Tensor.item', lambda: replaced(

@@ -9,8 +9,7 @@ class ConvPatchEmbed(nn.Module):
 
     def __init__(self, in_channels: int, embed_dims: int, patch_size: int, norm):
         super().__init__()
-        layers = []
-        reduction = patch_size // 2
+        layers, reduction = [], patch_size // 2
         while reduction >= 1:
             width = embed_dims // reduction
             conv = nn.Conv2d(in_channels, width, kernel_size=3, stride=2, padding=1, bias=False)

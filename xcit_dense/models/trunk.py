@@ -64,8 +64,7 @@ class Trunk(BaseModule):
 
     def init_weights(self):
         """Load the weights that ``init_cfg`` names, or keep the initial ones of the constructor."""
-        pretrained = _find_pretrained(self.init_cfg)
-        if pretrained:
+        if pretrained := _find_pretrained(self.init_cfg):
             self.load_weights(pretrained['checkpoint'], pretrained.get('prefix'))
             self._is_init = True
         elif self.init_cfg:

@@ -3,22 +3,8 @@ import torch
 from torch import Tensor, nn
 
 from ..drop_path import DropPath
-from ..ffn import FFN
-from ..lpi import LPI
-from ..xca import XCA
 from . import ffn, lpi, ops, xca
-from .conditions import (
-    are_plain,
-    are_traceable,
-    can_run,
-    can_run_or_be_traced,
-    is_batch_norm,
-    is_depthwise,
-    is_gelu,
-    is_traced,
-    is_untouched,
-    weight_and_bias,
-)
+from .conditions import are_plain, are_traceable, can_run, can_run_or_trace, is_traced, is_untouched, weight_and_bias
 from .mix import CancelsError
 from .residual import residual
 
@@ -27,7 +13,7 @@ def attend(block, x: Tensor):
     """Return x + drop_path(gamma1 * attn(norm1(x))) of tokens (B, N, C) in Gram form, or None."""
     parts = block._modules  # for speed: block.attn searches three dicts
     attn = parts.get('attn')
-    if not (can_run_or_be_traced(x) and xca.is_cheaper(x) and _is_attention(attn)) or attn.training and attn.drop_rate:
+    if not (can_run_or_trace(x) and xca.is_cheaper(x) and xca.is_as_built(attn)) or attn.training and attn.drop_rate:
         return None
     parameters = xca.parameters_of(attn)
     if is_traced():  # the Gram form in ordinary operations
@@ -47,7 +33,7 @@ def mix_neighbours(block, x: Tensor, height: int, width: int):
     """Return x + drop_path(gamma3 * local_mp(norm3(x), height, width)) of tokens (B, N, C), or None."""
     parts = block._modules
     branch = parts.get('local_mp')
-    if not (can_run(x) and x.shape[1] == height * width and _is_interaction(branch)):
+    if not (can_run(x) and x.shape[1] == height * width and lpi.is_as_built(branch)):
         return None
     args = _arguments(x, parts.get('norm3'), block.gamma3, parts.get('drop_path'), lpi.parameters_of(branch))
     return args and residual(lpi.Form(branch.bn, height, width), *args)
@@ -57,7 +43,7 @@ def feed_forward(block, x: Tensor):
     """Return x + drop_path(gamma2 * mlp(norm2(x))) of tokens (B, N, C), or None."""
     parts = block._modules
     mlp = parts.get('mlp')
-    if not (can_run(x) and _is_feed_forward(mlp)):
+    if not (can_run(x) and ffn.is_as_built(mlp)):
         return None
     args = _arguments(x, parts.get('norm2'), block.gamma2, parts.get('drop_path'), ffn.parameters_of(mlp))
     return args and residual(ffn.Form(), *args)
@@ -80,30 +66,3 @@ def _arguments(x, norm, gamma, drop_path, parameters):
         return None
     gamma, keep = ops.factors(x, gamma, drop_path.draw(x))
     return x, (weight, bias, norm.eps), keep, (*parameters, gamma)
-
-
-def _is_attention(attn):
-    if type(attn) is not XCA:
-        return False
-    parts = attn._modules
-    qkv, proj = parts.get('qkv'), parts.get('proj')
-    return (type(qkv) is type(proj) is nn.Linear and is_untouched(attn, qkv, proj) and proj.bias is not None
-            and attn.temperature.shape in ((attn.num_heads, 1, 1), (1, 1, 1)))
-
-
-def _is_interaction(lpi):
-    if type(lpi) is not LPI:
-        return False
-    parts = lpi._modules
-    conv1, act, bn, conv2 = parts.get('conv1'), parts.get('act'), parts.get('bn'), parts.get('conv2')
-    return (is_depthwise(conv1) and is_gelu(act) and is_batch_norm(bn) and is_depthwise(conv2)
-            and is_untouched(lpi, conv1, act, bn, conv2) and conv1.bias is not None and conv2.bias is not None)
-
-
-def _is_feed_forward(mlp):
-    if type(mlp) is not FFN:
-        return False
-    parts = mlp._modules
-    fc1, act, fc2 = parts.get('fc1'), parts.get('act'), parts.get('fc2')
-    return (type(fc1) is type(fc2) is nn.Linear and is_gelu(act) and is_untouched(mlp, fc1, act, fc2)
-            and fc1.bias is not None and fc2.bias is not None)

@@ -85,11 +85,9 @@ def can_run(x) -> bool:
             and not nn_module._has_any_global_hook())
 
 
-def can_run_or_be_traced(x) -> bool:
+def can_run_or_trace(x) -> bool:
     """Like `can_run`, for forms in ordinary operations, which compilers and exporters may get too."""
-    if is_traced():
-        return is_on() and not nn_module._has_any_global_hook()
-    return can_run(x)
+    return is_on() and not nn_module._has_any_global_hook() if is_traced() else can_run(x)
 
 
 def are_traceable(parameters) -> bool:

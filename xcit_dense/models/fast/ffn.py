@@ -2,8 +2,9 @@
 import torch
 from torch import nn
 
+from ..ffn import FFN
 from . import ops, residual
-from .conditions import weight_and_bias
+from .conditions import is_gelu, is_untouched, weight_and_bias
 
 
 class Form(residual.Form):
@@ -28,6 +29,16 @@ class Form(residual.Form):
         inner = ops.linear_backward(inner, weight1)
         return [*ops.input_gradient(inner, x, given.norm, statistics, grad, given.scale, out), grad_weight1, grad_bias1,
                 *residual.scaled_rows_backward(grad_weight2, grad_bias2, *given.parameters[2:])]
+
+
+def is_as_built(mlp) -> bool:
+    """Whether a module is an `FFN` that nobody modified."""
+    if type(mlp) is not FFN:
+        return False
+    parts = mlp._modules
+    fc1, act, fc2 = parts.get('fc1'), parts.get('act'), parts.get('fc2')
+    return (type(fc1) is type(fc2) is nn.Linear and is_gelu(act) and is_untouched(mlp, fc1, act, fc2)
+            and fc1.bias is not None and fc2.bias is not None)
 
 
 def parameters_of(mlp):

@@ -12,7 +12,7 @@ from . import ops
 from .conditions import (
     are_plain,
     can_run,
-    can_run_or_be_traced,
+    can_run_or_trace,
     is_batch_norm,
     is_doubling,
     is_gelu,
@@ -64,7 +64,7 @@ def project_code(conv: nn.Module, rows: Tensor, columns: Tensor):
     On concatenated codes it is the sum of a linear map of the row and one of the column. So the code of the grid is
     never built, and Inductor, which fails on its convolution on a CPU, can compile maps of any size.
     """
-    if not (can_run_or_be_traced(rows) and is_pointwise(conv) and is_untouched(conv)
+    if not (can_run_or_trace(rows) and is_pointwise(conv) and is_untouched(conv)
             and are_plain(weight_and_bias(conv), None)):
         return None
     weight_rows, weight_columns = conv.weight.flatten(1).split(rows.shape[1], dim=1)

@@ -5,9 +5,10 @@ LayerScale is folded into the weight and bias of the second convolution.
 import torch
 import torch.nn.functional as F
 
+from ..lpi import LPI
 from ..tokens import map_to_tokens, tokens_to_map
 from . import ops, residual
-from .conditions import weight_and_bias
+from .conditions import is_batch_norm, is_depthwise, is_gelu, is_untouched, weight_and_bias
 from .norms import batch_norm, normalise, normalise_backward, sync_group, uses_batch
 
 
@@ -49,6 +50,16 @@ class Form(residual.Form):
         inner, grad_weight1 = _depthwise_backward(inner, normed, weight1)
         return [*ops.input_gradient(map_to_tokens(inner), x, given.norm, statistics, grad, given.scale, out),
                 grad_weight1, grad_bias1, *grads_bn, *residual.scaled_rows_backward(grad_weight2, grad_bias2, *last)]
+
+
+def is_as_built(lpi) -> bool:
+    """Whether a module is an `LPI` that nobody modified."""
+    if type(lpi) is not LPI:
+        return False
+    parts = lpi._modules
+    conv1, act, bn, conv2 = parts.get('conv1'), parts.get('act'), parts.get('bn'), parts.get('conv2')
+    return (is_depthwise(conv1) and is_gelu(act) and is_batch_norm(bn) and is_depthwise(conv2)
+            and is_untouched(lpi, conv1, act, bn, conv2) and conv1.bias is not None and conv2.bias is not None)
 
 
 def parameters_of(lpi):

@@ -129,8 +129,7 @@ def _attend(covariance, means, temperature, num_tokens):
 
     ``covariance`` (h, 2d, B, 2d) is that of the centred tokens.
     """
-    kernels = ops.kernels_for(covariance)
-    if kernels:
+    if kernels := ops.kernels_for(covariance):
         return kernels.attend(covariance, means, temperature, num_tokens)
     h, d = len(covariance), covariance.shape[1] // 2
     means_qk, mean_v = _means_by_head(means, h)
@@ -144,8 +143,7 @@ def _attend(covariance, means, temperature, num_tokens):
 
 def _attend_backward(grad_attn, grad_mean_out, kept, temperature, num_tokens):
     """Return L (h, 2d, B, 2d), the gradients of means (B, 3C) and temperature, and again the mean output (B, C)."""
-    kernels = ops.kernels_for(grad_attn)
-    if kernels:
+    if kernels := ops.kernels_for(grad_attn):
         return kernels.attend_backward(grad_attn, grad_mean_out, kept.means, kept.attn, kept.cosine, kept.inverse,
                                        temperature, num_tokens)
     h, d, B, _ = grad_attn.shape

@@ -51,8 +51,7 @@ def statistics_dtype(x: Tensor) -> torch.dtype:
 
 def converted(dtype: torch.dtype, *tensors):
     """Return contiguous tensors in a type; None stays None. For weights that every chunk reads: once, not each time."""
-    layout = torch.contiguous_format
-    return [None if t is None else t.to(dtype, memory_format=layout).contiguous() for t in tensors]
+    return [None if t is None else t.to(dtype, memory_format=torch.contiguous_format).contiguous() for t in tensors]
 
 
 def no_autocast(x: Tensor):
@@ -144,8 +143,7 @@ def small_product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     products take twice the time. Up to 2^28 multiply-adds, 9 us on paper, cutting two factors takes longer.
     """
     is_large = dtype != a.dtype == torch.float32 and len(a) * len(b) * a.shape[1] > 1 << 28
-    kernels = kernels_for(a[:0]) if is_large else None
-    if kernels:
+    if is_large and (kernels := kernels_for(a[:0])):
         return torch.mm(kernels.split(a, True), kernels.split(b, False).t(), out_dtype=a.dtype)
     return a @ b.t()
 
@@ -206,8 +204,7 @@ def normalise(x: Tensor, norm, dtype: torch.dtype, mean=None):
     Returns:
         It and what `input_gradient` needs.
     """
-    kernels = kernels_for(x)
-    if kernels:
+    if kernels := kernels_for(x):
         return kernels.layer_norm(x, *norm[:2], mean, norm[2], dtype), None
     y, *statistics = torch.native_layer_norm(x, x.shape[-1:], *norm)
     return (y if mean is None else y.to(mean.dtype).sub_(mean.unsqueeze(1))).to(dtype), statistics
@@ -215,8 +212,7 @@ def normalise(x: Tensor, norm, dtype: torch.dtype, mean=None):
 
 def centre(x: Tensor, norm, dtype: torch.dtype):
     """Return the normed tokens (B, n, C) minus their mean, in a type, and that mean (B, C)."""
-    kernels = kernels_for(x)
-    if kernels:
+    if kernels := kernels_for(x):
         mean = kernels.layer_norm_mean(x, *norm)
         return kernels.layer_norm(x, *norm[:2], mean, norm[2], dtype), mean
     y = torch.native_layer_norm(x, x.shape[-1:], *norm)[0].to(statistics_dtype(x))
@@ -232,8 +228,7 @@ def input_gradient(inner: Tensor, x: Tensor, norm, statistics, grad: Tensor, sca
     Returns:
         The gradients of the norm's weight and bias.
     """
-    kernels = kernels_for(x)
-    if kernels:
+    if kernels := kernels_for(x):
         return kernels.layer_norm_backward(inner.contiguous(), x, norm[0], grad, scale, norm[2], out).unbind()
     inner, *sums = torch.ops.aten.native_layer_norm_backward(
         inner.to(x.dtype), x, x.shape[-1:], *statistics, *norm[:2], [True, *(p is not None for p in norm[:2])])

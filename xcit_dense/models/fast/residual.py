@@ -127,8 +127,7 @@ def scaled_rows(weight: Tensor, bias: Tensor, gamma: Tensor, dtype: torch.dtype)
 
 def scaled_rows_backward(grad_weight: Tensor, grad_bias: Tensor, weight: Tensor, bias: Tensor, gamma: Tensor):
     """Return the gradients of weight, bias and gamma from those of the output of `scaled_rows`."""
-    kernels = ops.kernels_for(grad_bias)
-    if kernels:
+    if kernels := ops.kernels_for(grad_bias):
         grad_weight, sums = kernels.scaled_rows_backward(grad_weight, grad_bias, weight, bias, gamma)
         return grad_weight, *sums.unbind()
     grad_weight = grad_weight.to(grad_bias.dtype)

@@ -17,10 +17,11 @@ Its precision, where `cancels` takes the token form instead, and the derivation 
 from itertools import count
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from ..xca import XCA
 from . import ops, residual
-from .conditions import weight_and_bias
+from .conditions import is_untouched, weight_and_bias
 from .mix import Kept, Weights, mix, mix_backward, prepare
 
 #: On a GPU, one of so many passes is checked for digits that the Gram form loses; a prime: every block gets its turn.
@@ -57,6 +58,16 @@ class Form(residual.Form):
         total, grads = _backward(inner, tokens, mean, matrix, Kept(*kept), Weights(*given.weights),
                                  given.parameters[3:])
         return [*ops.input_gradient(total, x, given.norm, statistics, grad, given.scale, out), *grads]
+
+
+def is_as_built(attn) -> bool:
+    """Whether a module is an `XCA` that nobody modified."""
+    if type(attn) is not XCA:
+        return False
+    parts = attn._modules
+    qkv, proj = parts.get('qkv'), parts.get('proj')
+    return (type(qkv) is type(proj) is nn.Linear and is_untouched(attn, qkv, proj) and proj.bias is not None
+            and attn.temperature.shape in ((attn.num_heads, 1, 1), (1, 1, 1)))
 
 
 def is_cheaper(x: Tensor) -> bool:
