@@ -42,8 +42,7 @@ def adapt(config, arch: str = 'small_12_p16', out=None) -> str:
         config: A config as `load_config` takes it; ``mmdet::NAME`` or ``mmseg::NAME`` for a stock config.
         out: The file for the text, from whose folder the path of a base starts. Default: the path is absolute.
 
-    Raises:
-        ConfigError: There is no such config or arch, or XCiT cannot take the place of the model's backbone.
+    `ConfigError` if there is no such config or arch, or XCiT cannot take the place of the model's backbone.
     """
     if arch not in arch_names():
         raise ConfigError(f'there is no arch {arch}: choose one of {", ".join(arch_names())}')
@@ -66,10 +65,10 @@ def adapt(config, arch: str = 'small_12_p16', out=None) -> str:
                           f'accepts only images: adapt a config with FPN instead of {type_name(model.neck.type)}')
     channels, strides = _levels(model.backbone, config)
     _check_last_map_counts(model, len(strides), config)
+    told = listed(map(str, strides))
     if len(strides) > len(PYRAMID_STRIDES):
-        raise ConfigError(f'{config}: {type_name(model.backbone.type)} returns {len(strides)} maps with strides '
-                          f'{listed(map(str, strides))}, XCiT at most {len(PYRAMID_STRIDES)}: adapt a config of the '
-                          'same head for a ResNet')
+        raise ConfigError(f'{config}: {type_name(model.backbone.type)} returns {len(strides)} maps with strides {told}'
+                          f', XCiT at most {len(PYRAMID_STRIDES)}: adapt a config of the same head for a ResNet')
     fit, inputs = sorted({*strides} & {*PYRAMID_STRIDES}) == strides, model.backbone.get('in_channels', 3)
     backbone = dict(recipe.model.backbone, _delete_=True, out_indices=size.out_indices[-len(strides):],
                     out_strides=tuple(strides) if fit else None, **dict(in_channels=inputs) if inputs != 3 else {})
@@ -96,9 +95,8 @@ def adapt(config, arch: str = 'small_12_p16', out=None) -> str:
         if not again[1]:
             changes['auxiliary_head'], (names, problems) = head, again
     schedule, notes = _schedule(cfg, recipe, names)
-    maps = f'with strides {listed(map(str, strides))}' if fit else (
-        f'all maps have the stride of the patch, {size.patch_size}, as its pyramid has no strides '
-        f'{listed(map(str, strides))}')
+    maps = f'with strides {told}' if fit else (
+        f'all maps have the stride of the patch, {size.patch_size}, as its pyramid has no strides {told}')
     return ''.join(f'# {line}.\n' for line in (f'XCiT {arch} in {config}: {maps}', *notes, *problems)) + (
         _text(dict(_base_=base_name(config, out), custom_imports=imports, model=changes, **schedule)))
 

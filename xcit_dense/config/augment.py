@@ -65,27 +65,24 @@ def steps_for_boxes(cfg, dataset, strength):
     box = box_of(cfg) or (1333, 800)
     if strength == 'light':
         return [dict(type='RandomResize', scale=box, ratio_range=(0.8, 1.25), keep_ratio=True), _FLIP, _MILD_COLOUR], ()
-    width, height = _canvas(box)
+    canvas = width, height = _canvas(box)
     loads = [step for step in dataset['pipeline'] if type_name(step.get('type')) == 'LoadAnnotations']
     kinds = [dataset.class_of('TRANSFORMS', step['type']) for step in loads]
     if any(argument_of(kind, step, 'with_mask', False) for kind, step in zip(kinds, loads, strict=True)):
         for step in loads:
             step.pop('poly2mask', None)  # objects are pasted as pixels
-        own = [dict(type='RandomResize', scale=(width, height), ratio_range=(0.5, 2.0), keep_ratio=True),
-               dict(type='RandomCrop', crop_type='absolute', crop_size=(width, height), recompute_bbox=True,
-                    allow_negative_crop=True), _DROP, _FLIP,
-               dict(type='Pad', size=(width, height), pad_val=dict(img=_GREY))]
+        own = [dict(type='RandomResize', scale=canvas, ratio_range=(0.5, 2.0), keep_ratio=True),
+               dict(type='RandomCrop', crop_type='absolute', crop_size=canvas, recompute_bbox=True,
+                    allow_negative_crop=True), _DROP, _FLIP, dict(type='Pad', size=canvas, pad_val=dict(img=_GREY))]
         return own, [dict(type='CopyPaste', max_num_pasted=100), _DROP, _COLOUR]
-    return [], [dict(type='Mosaic', img_scale=(width, height), pad_val=_GREY[0]),
+    return [], [dict(type='Mosaic', img_scale=canvas, pad_val=_GREY[0]),
                 dict(type='RandomAffine', scaling_ratio_range=(0.5, 1.5), max_rotate_degree=0., max_shear_degree=0.,
                      border=(-(width // 2), -(height // 2)), border_val=_GREY), _DROP, _FLIP, _COLOUR]
 
 
 def _canvas(box):
     """Return the box or, if it is long like that of the usual test (for either orientation), a square as large."""
-    if max(box) < 1.5 * min(box):
-        return tuple(box)
-    return (round((box[0] * box[1]) ** 0.5 / 32) * 32, ) * 2
+    return tuple(box) if max(box) < 1.5 * min(box) else (round((box[0] * box[1])**0.5 / 32) * 32, ) * 2
 
 
 def steps_for_maps(cfg, dataset, strength):

@@ -51,7 +51,9 @@ def set_image_size(cfg: Config, size, loaders=LOADERS):
     before, boxes = box_of(cfg), _boxes_of(cfg, LOADERS[0])
     if before is None:
         raise ConfigError(_NOTHING.format(loaders[-1]))
-    new = _new_box(before, box)
+    long, short = max(before), min(before)
+    is_elongated = box[0] == box[1] and long > _ELONGATED * short
+    new = tuple(round(side * box[0] / short) for side in before) if is_elongated else box
     if new == before:
         return
     # training scales around that of the test keep their ratio to it; for others the largest takes its place
@@ -141,13 +143,6 @@ def use_trained_size(cfg, trained, source):
     print_log(f'{source} was trained to be tested at {words}, ' + (
         f'but this config tests at {other}. Use --image-size {words} to test as in the training' if is_own else
         f'which is used here too; the config has {other}'), logger='current', level=logging.WARNING)
-
-
-def _new_box(before, box):
-    long, short = max(before), min(before)
-    if box[0] == box[1] and long > _ELONGATED * short:
-        return tuple(round(side * box[0] / short) for side in before)
-    return box
 
 
 def _extent(box):

@@ -111,7 +111,11 @@ class _Stretch:
         if counts == self._unit and saving.get('interval', -1) > 0:
             saving['interval'] = self._interval(saving['interval'])
         for node in dicts_in(cfg.get('custom_hooks') or ()):
-            self._hook(node)
+            for key, value in node.items():
+                if key in _OF_HOOKS and isinstance(value, int) and value > 0:
+                    node[key] = math.ceil(self._at(value))
+                elif key in _ENDS_BEFORE and node.get('type') == 'DINOHook':
+                    node[key] = min(self._at(value), self._whole - 1)
         parts = [part for _, part in schedulers(cfg.get('param_scheduler'), 'param_scheduler')]
         warm_ups = [part for part in parts  # those that raise the rate only at the beginning of the run
                     if warms_up(part) and not (part['end'] == self._before and _unit_of(part) == self._unit)]
@@ -144,8 +148,7 @@ class _Stretch:
             before, after = before * self._of_epoch, after * self._of_epoch
         if after >= before:
             return end
-        share = max(WARM_UP, min(end / before, 0.25))
-        return round(after * share)
+        return round(after * max(WARM_UP, min(end / before, 0.25)))
 
     def _scheduler(self, part, ends):
         begin, end, unit = part.get('begin', 0), part.get('end'), _unit_of(part)
@@ -162,13 +165,6 @@ class _Stretch:
         if isinstance(part.get('milestones'), (list, tuple)):
             places = {self._at(place) for place in part['milestones']}
             part['milestones'] = sorted(place for place in places if place < self._after or unit != self._unit)
-
-    def _hook(self, node):
-        for key, value in node.items():
-            if key in _OF_HOOKS and isinstance(value, int) and value > 0:
-                node[key] = math.ceil(self._at(value))
-            elif key in _ENDS_BEFORE and node.get('type') == 'DINOHook':
-                node[key] = min(self._at(value), self._whole - 1)
 
 
 def _unit_of(scheduler):

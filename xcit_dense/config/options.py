@@ -33,10 +33,8 @@ def set_data_root(cfg: Config, data_root):
         data_root = str(Path(data_root).expanduser())
         if not any(map(is_elsewhere, datasets(cfg, LOADERS))):  # there it is a key of the store
             data_root = os.path.abspath(data_root)
-    old_roots = set()
+    old_roots = {dataset['data_root'] for dataset in datasets(cfg, LOADERS) if dataset.get('data_root')}
     for dataset in datasets(cfg, LOADERS):
-        if dataset.get('data_root'):
-            old_roots.add(dataset['data_root'])
         dataset['data_root'] = data_root
     for _, evaluator in evaluators(cfg):
         for key, value in evaluator.items():
@@ -44,8 +42,7 @@ def set_data_root(cfg: Config, data_root):
             old = next((old for old in sorted(old_roots, key=len, reverse=True)
                         if isinstance(value, str) and Path(value).is_relative_to(old)), None)
             if old:
-                below = Path(value).relative_to(old)
-                evaluator[key] = f'{data_root.rstrip("/")}/{below}'.removesuffix('/.')
+                evaluator[key] = f'{data_root.rstrip("/")}/{Path(value).relative_to(old)}'.removesuffix('/.')
     if 'data_root' in cfg:
         cfg.data_root = data_root  # what the dumped config says
 
@@ -116,10 +113,8 @@ def set_save_teacher(cfg: Config):
 
 def check_loggers(names):
     """Raise `SetupError` if the package of a logger, which has the same name, is not installed."""
-    specs = {name: find_spec(name) for name in names}
-    # a folder of this name without code, such as ./wandb, is no package
-    missing = [name for name, spec in specs.items() if spec is None or spec.origin is None]
-    if missing:
+    # a folder of this name without code, such as ./wandb, is no package: it has no origin
+    if missing := [name for name in dict.fromkeys(names) if getattr(find_spec(name), 'origin', None) is None]:
         raise SetupError(f'packages for --log are not installed: pip install {" ".join(missing)}')
 
 

@@ -23,9 +23,8 @@ _HOOKS = dict(DINO=('DINOHook', 'move the teacher', '_base_/schedules/adamw_dino
 _LEAST = {
     **{f'{loader}.batch_size': 1 for loader in LOADERS}, **{f'{loader}.num_workers': 0 for loader in LOADERS},
     'train_cfg.max_epochs': 1, 'train_cfg.max_iters': 1, 'train_cfg.val_interval': 1, 'train_cfg.val_begin': 0,
-    'default_hooks.checkpoint.interval': -1, 'auto_scale_lr.base_batch_size': 1,
-    'optim_wrapper.optimizer.lr': 0., 'optim_wrapper.optimizer.weight_decay': 0.,
-    'optim_wrapper.clip_grad.max_norm': 0., 'randomness.seed': 0}
+    'default_hooks.checkpoint.interval': -1, 'auto_scale_lr.base_batch_size': 1, 'optim_wrapper.optimizer.lr': 0.,
+    'optim_wrapper.optimizer.weight_decay': 0., 'optim_wrapper.clip_grad.max_norm': 0., 'randomness.seed': 0}
 #: Names of numbers that may be infinite: a norm that is logged but not clipped, a schedule that does not end.
 _ENDLESS = ('max_norm', 'end')
 _PROBABILITY = re.compile(r'prob|\w*drop\w*_(rate|ratio|prob)')
@@ -154,8 +153,7 @@ def shortened(node, longest: int) -> int:
 
     In mmengine a warm-up of a single step stays at its first value for ever, so none gets shorter than two steps.
     """
-    least = 1 if node.get('convert_to_iter_based') else 2
-    return min(node['end'], max(longest, least))
+    return min(node['end'], max(longest, 1 if node.get('convert_to_iter_based') else 2))
 
 
 def _stretch(path, node, length):

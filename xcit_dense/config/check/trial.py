@@ -55,19 +55,16 @@ def warn_of(problem):
 def unnoticed():
     """Context in which random numbers are not used up, and nothing is said: the run builds the same model again."""
     python, numpy, logger = random.getstate(), np.random.get_state(), MMLogger.get_current_instance()
-    logger.addFilter(_is_said)
+    silence = logging.Filter('nothing')  # only what a logger of this name says
+    logger.addFilter(silence)
     try:
         with torch.random.fork_rng(devices=()), redirect_stdout(None), warnings.catch_warnings():
             warnings.simplefilter('ignore')
             yield
     finally:
-        logger.removeFilter(_is_said)
+        logger.removeFilter(silence)
         random.setstate(python)
         np.random.set_state(numpy)
-
-
-def _is_said(record):
-    return False
 
 
 def _on_trial(node, wrong, settings):
