@@ -217,6 +217,4 @@ def cosine(start: float, end: float, step: int, steps: int) -> float:
 
 def linear(start: float, end: float, step: int, steps: int) -> float:
     """Return the value at ``step`` (from 0) of a line that reaches ``end`` at the last of ``steps`` and stays there."""
-    if step >= steps:
-        return end
-    return start + (end - start) * step / max(steps - 1, 1)
+    return end if step >= steps else start + (end - start) * step / max(steps - 1, 1)

@@ -141,8 +141,7 @@ def check_teacher(cfg, resumed: dict | None = None):
     options = TeacherOptions(**model['teacher'])
     student = MODELS.build(dict(type='ClsDataPreprocessor') | (cfg.get('data_preprocessor') or {})
                            | (model.get('data_preprocessor') or {}))
-    from_data = cfg.get('classes_from_data')
-    classes = classes_of_data(datasets(cfg, LOADERS[:1])[0])['classes'] if from_data else ()
+    classes = classes_of_data(datasets(cfg, LOADERS[:1])[0])['classes'] if cfg.get('classes_from_data') else ()
     teacher, source = options.build(len(classes) or outputs_of(model) or 1000, student)
     if 'teacher' not in (resumed or {}):
         load_teacher(teacher, source, classes, (resumed or {}).get('teacher_digest'))

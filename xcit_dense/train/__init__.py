@@ -6,7 +6,5 @@ from .saving import DenseCheckpointHook
 from .startup import StartupHook
 from .val_loss import ValLossHook
 
-__all__ = [
-    'AverageHook', 'Bfloat16OptimWrapper', 'CUDAGraphHook', 'CompileHook', 'DenseCheckpointHook', 'DenseEpochLoop',
-    'DenseIterLoop', 'DenseRunner', 'FuseHook', 'StartupHook', 'ValLossHook', 'build_runner'
-]
+__all__ = ['AverageHook', 'Bfloat16OptimWrapper', 'CUDAGraphHook', 'CompileHook', 'DenseCheckpointHook',
+           'DenseEpochLoop', 'DenseIterLoop', 'DenseRunner', 'FuseHook', 'StartupHook', 'ValLossHook', 'build_runner']

@@ -181,8 +181,7 @@ def _class_rows(model, cfg):
 
 
 def _published_classes(source):
-    family = source.removeprefix(PREFIX).partition('_')[0]
-    name = _PUBLISHED.get(family) if source.startswith(PREFIX) else None
+    name = _PUBLISHED.get(source.removeprefix(PREFIX).partition('_')[0]) if source.startswith(PREFIX) else None
     data = class_of(name, DATASETS)
     return tuple(data.METAINFO['classes']) if data else ()
 

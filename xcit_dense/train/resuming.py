@@ -56,8 +56,7 @@ def changed_settings(cfg, before, load_from) -> str | None:
     options = {option_for(key) or '--augment' * (key.startswith('train_dataloader.dataset.') and 'pipeline' in key)
                for key in changed.keys() - added} - {'', '--data-root', '--workers'}  # those change no result
     again = f' if the previous run had {", ".join(sorted(options))}, give it again' if options else ''
-    kept = [line for key, line in changed.items() if key.startswith(_KEPT)]
-    if kept:
+    if kept := [line for key, line in changed.items() if key.startswith(_KEPT)]:
         raise ConfigError('a resumed run uses the optimizer and the schedule of its checkpoint, so these settings '
                           'would have no effect:\n' + '\n'.join(kept) + '\nRestore the previous values'
                           f'{again and f" ({again.strip()})"}, or start a new run from the weights, without --resume: '
@@ -119,11 +118,10 @@ def random_state() -> dict:
     """Return the states of Python's, NumPy's and torch's generators as tensors and numbers."""
     version, words, gauss = random.getstate()
     _, keys, position, has_gauss, cached = np.random.get_state()
-    state = dict(
-        python=dict(version=version, words=torch.tensor(words), gauss=gauss),
-        numpy=dict(keys=torch.from_numpy(keys.astype(np.int64)), position=position, has_gauss=has_gauss,
-                   cached=float(cached)),
-        torch=torch.get_rng_state())
+    numpy = dict(keys=torch.from_numpy(keys.astype(np.int64)), position=position, has_gauss=has_gauss,
+                 cached=float(cached))
+    python = dict(version=version, words=torch.tensor(words), gauss=gauss)
+    state = dict(python=python, numpy=numpy, torch=torch.get_rng_state())
     if torch.cuda.is_available():
         state['cuda'] = torch.cuda.get_rng_state()
     return state

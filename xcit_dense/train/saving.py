@@ -75,8 +75,7 @@ class DenseCheckpointHook(OpenCheckpointHook):
 
     def after_val_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         """Let a training stop during validation."""
-        check = getattr(built_train_loop(runner), 'check_validation', None)  # None in a run without training
-        if check:
+        if check := getattr(built_train_loop(runner), 'check_validation', None):  # None in a run without training
             check(batch_idx)
 
     def save_step(self, runner, step, meta):

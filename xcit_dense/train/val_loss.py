@@ -30,10 +30,7 @@ class ValLossHook(Hook):
     """
 
     priority = 'HIGHEST'  # before hooks that log the metrics, or put other weights back
-
-    def __init__(self):
-        self._loader = None
-        self._batches = []  # the numbers of the images in each batch of all processes
+    _loader = None
 
     def before_val_epoch(self, runner):
         """Drop the losses of the last validation: mmengine would log the mean over several validations."""
@@ -49,7 +46,6 @@ class ValLossHook(Hook):
             config = dict(loss_dataloader(runner.cfg), sampler=dict(type='DefaultSampler', shuffle=False),
                           batch_sampler=dict(type=_Batches))
             self._loader = runner.build_dataloader(config, seed=0)
-            self._batches = self._loader.batch_sampler.all
         metrics.update({f'val/{name}': value for name, value in self._measure(runner).items()})
 
     def _measure(self, runner):
@@ -57,25 +53,25 @@ class ValLossHook(Hook):
         rank, world_size = get_dist_info()
         check = getattr(built_train_loop(runner), 'check_signals', lambda: None)
         interval = next((hook.interval for hook in runner.hooks if isinstance(hook, LoggerHook)), 50)
-        total, found, failed = len(self._loader), [], []
+        found, failed, batches = [], [], self._loader.batch_sampler.all
         with _apart(runner.model) as model, explained('val_dataloader'):
             for done, batch in enumerate(self._loader, 1):
                 number = rank + (done - 1) * world_size
                 try:
                     # all processes compute together, also what does not count
                     terms = self._terms(runner, model, batch, number)
-                    if number < len(self._batches):
+                    if number < len(batches):
                         found.append((number, terms))
                 except Exception as error:  # of any type, and the training goes on
-                    file = file_of(self._loader.dataset, self._batches[number % len(self._batches)][0])
+                    file = file_of(self._loader.dataset, batches[number % len(batches)][0])
                     failed.append(f'{file}: {type(error).__name__}: {first_line(error)}')
                 if done % interval == 0 and is_first_process():
-                    runner.logger.info(f'Loss(val)  [{done}/{total}]')
+                    runner.logger.info(f'Loss(val)  [{done}/{len(self._loader)}]')
                 check()
         found, failed = (sum(parts, []) for parts in zip(*all_gather_object((found, failed)), strict=True))
         if failed:
             runner.logger.warning(f'{counted(len(failed), "batches")} without a validation loss, such as {failed[0]}')
-        return _means([(len(self._batches[number]), terms) for number, terms in found]) or dict(loss=math.nan)
+        return _means([(len(batches[number]), terms) for number, terms in found]) or dict(loss=math.nan)
 
     def _terms(self, runner, model, batch, number):
         """Return the losses of a batch by name, as means over its images, which may differ in size."""
@@ -143,7 +139,6 @@ def _preprocessor(module):
     made = copy.deepcopy(module.data_preprocessor)
     made.batch_augments = None
     if hasattr(made, 'seg_pad_val'):  # mmseg's: in training it pads to the size of a crop
-        made.size, made.size_divisor = None, 1
-        if made.test_cfg:
-            made.size, made.size_divisor = made.test_cfg.get('size'), made.test_cfg.get('size_divisor')
+        padding = made.test_cfg or dict(size_divisor=1)
+        made.size, made.size_divisor = padding.get('size'), padding.get('size_divisor')
     return made

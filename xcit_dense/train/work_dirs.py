@@ -25,14 +25,10 @@ def check_work_dir(cfg, overwrite: bool = False):
     """Raise an error, before anything is written, if a work dir is not free or there is nothing to resume.
 
     With ``overwrite`` it may have checkpoints of another run, which `claim_work_dir` then moves. What is resumed is in
-    ``cfg.resume`` and ``cfg.load_from``, see `xcit_dense.train.resuming.source_of`.
-
-    Raises:
-        CheckpointError: The folder cannot be written to, or there is nothing to resume.
-        ConfigError: Another training runs there, or did so before.
+    ``cfg.resume`` and ``cfg.load_from``, see `xcit_dense.train.resuming.source_of`. `CheckpointError` if the folder
+    cannot be written to, or there is nothing to resume; `ConfigError` if another training runs there, or did so before.
     """
-    folder = Path(cfg.work_dir)
-    resumes = None
+    folder, resumes = Path(cfg.work_dir), None
     if cfg.get('resume'):
         source = source_of(cfg.resume, cfg.get('load_from'))
         resumes = source or cfg.work_dir
@@ -91,10 +87,8 @@ def claim_work_dir(work_dir, resumes=None, run=None, weights=None) -> Notes:
 
     Checkpoints of another run are moved into a subfolder. A resumed run has a checkpoint that it ``resumes`` and its
     ``run_id``, None for those of mmengine. A new run may have the file of the ``weights`` that it starts from.
-
-    Raises:
-        CheckpointError: The folder cannot be written to.
-        ConfigError: The file to start from would be moved, or is a copy among the files of another run.
+    `CheckpointError` if the folder cannot be written to; `ConfigError` if the file to start from would be moved, or is
+    a copy among the files of another run.
     """
     if resumes is not None and is_checkpoint_of(work_dir, resumes):
         notes = read_notes(work_dir) or Notes('')
