@@ -85,9 +85,8 @@ def adapt(config, arch: str = 'small_12_p16', out=None) -> str:
         changes['data_preprocessor'] = dict(images, **{key: False for key in ('rgb_to_bgr', ) if own.get(key)})
     imports = (cfg.get('custom_imports') or {}).get('imports') or []
     imports = ['xcit_dense', f'xcit_dense.for_{scope}', *([imports] if isinstance(imports, str) else imports)]
-    file = Path(cfg.filename).resolve()
     imports = dict(imports=[*dict.fromkeys(imports)], allow_failed_imports=False)
-    tried = dict(_base_=str(file), custom_imports=imports, model=changes)
+    tried = dict(_base_=str(Path(cfg.filename).resolve()), custom_imports=imports, model=changes)
     names, problems = _try(tried, scope, inputs, config)
     if problems and 'auxiliary_head' not in changes:  # the neck may pass maps on, as JPU does
         head = _channels_of(model.get('auxiliary_head'), channels, size.embed_dims)

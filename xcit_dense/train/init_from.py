@@ -115,7 +115,8 @@ def start_model(model, checkpoint, source, class_rows, old, new):
     """
     state, title, contents = state_for(model, checkpoint, source)
     backbone = getattr(model, 'backbone', None)
-    if hasattr(backbone, 'load_weights') and contents.layout and not contents.heads and not _is_classifier(backbone):
+    is_classifier = hasattr(backbone, 'cls_attn_blocks')
+    if hasattr(backbone, 'load_weights') and contents.layout and not contents.heads and not is_classifier:
         print_log(f'{title} holds {contents}: the backbone starts from it, neck and heads start fresh',
                   logger='current')
         backbone.load_weights(source)
@@ -123,7 +124,7 @@ def start_model(model, checkpoint, source, class_rows, old, new):
     state, fresh, texts = dict(fit_channels(model, state, title)), set(), []
     pairs, values = match_classes(old, new), model.state_dict()
     for name, rows in class_rows.items():
-        if name not in state and not _is_classifier(backbone):
+        if name not in state and not is_classifier:
             continue
         value, text = _fitted(values[name], state[name], rows, old, new, pairs) if name in state else (
             None, 'the file has none, so it starts fresh')  # such as DINO's
@@ -217,7 +218,3 @@ def _has_anchors(model, name):
     owners = name.split('.')[:-1]
     return any(hasattr(model.get_submodule('.'.join(owners[:end])), 'prior_generator')
                for end in range(1, len(owners) + 1))
-
-
-def _is_classifier(backbone):
-    return hasattr(backbone, 'cls_attn_blocks')
