@@ -137,15 +137,11 @@ def read_annotations(path: Path):
         content = read_json(path)
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f'{path} cannot be read: {error}') from error
-    return content if _is_coco(content) else None
-
-
-def _is_coco(content):
-    """Whether the content of a JSON file is COCO annotations, as far as it matters here."""
     parts = [isinstance(content, dict) and content.get(part) for part in ('images', 'annotations', 'categories')]
-    return (all(isinstance(part, list) and all(isinstance(record, dict) for record in part) for part in parts)
-            and bool(parts[0] and parts[2]) and 'segments_info' not in (parts[1] or [{}])[0]  # COCO panoptic
-            and all('id' in image and isinstance(image.get('file_name'), str) for image in parts[0]))
+    is_coco = (all(isinstance(part, list) and all(isinstance(record, dict) for record in part) for part in parts)
+               and parts[0] and parts[2] and 'segments_info' not in (parts[1] or [{}])[0]  # COCO panoptic
+               and all('id' in image and isinstance(image.get('file_name'), str) for image in parts[0]))
+    return content if is_coco else None
 
 
 def part_from(path: Path, content: dict, name: str, root: Path, folders, images=None, of_config=None) -> Part:

@@ -123,15 +123,13 @@ def _of_line(line):
     return name.strip(' "\''), list(map(int, colour))
 
 
-def convert_colours(paths: dict, palette: dict, source: str, maps: Path, made: Made, note: str):
+def convert_colours(names: dict, palette: dict, file: str, source: Path, made: Made, note: str):
     """Write label maps whose labels are the indices of their colours in a palette, the colours by name.
 
     Args:
-        paths: The coloured label maps, by the names of the new ones below the folder of ``made``.
-        source: The file of the palette, for errors, as when a pixel has a colour that is not in the palette.
-        maps, made, note: As for `write_maps`.
+        file: The file of the palette, for errors, as when a pixel has a colour that is not in the palette.
+        names, source, made, note: As for `write_maps`.
     """
-    names = {path: name for name, path in paths.items()}
     colours = [red << 16 | green << 8 | blue for red, green, blue in palette.values()]
     table, known = np.full(1 << 24, 255, np.uint8), np.zeros(1 << 24, bool)
     table[colours], known[colours] = range(len(colours)), True
@@ -144,10 +142,10 @@ def convert_colours(paths: dict, palette: dict, source: str, maps: Path, made: M
         if len(wrong):
             words = [f'{code >> 16, code >> 8 & 255, code & 255} ({counted(amount, "pixels")})' for amount, code in
                      sorted(zip(amounts.tolist(), wrong.tolist(), strict=True), reverse=True)]
-            raise Unreadable(f'{counted(len(words), "colours")} missing in {source}: {listed(words, _SHOWN)}')
+            raise Unreadable(f'{counted(len(words), "colours")} missing in {file}: {listed(words, _SHOWN)}')
         return table[codes]
 
-    if wrong := write_maps(names, convert, list(palette.items()), maps, made, note):
+    if wrong := write_maps(names, convert, list(palette.items()), source, made, note):
         raise DataError(f'{counted(len(wrong), "label maps")} cannot be converted: {listed(wrong, _SHOWN)}. Add the '
                         'colours to your own palette (--palette FILE). Colours between two others come from masks that '
                         'were resized or saved as JPEG')

@@ -77,9 +77,9 @@ def read_instances(source: Path, root: Path, folders, options, made) -> dict:
             label = mask.kind or (by_number.get(value // divisor, str(value // divisor)) if divisor else alone)
             numbers[label] = value // divisor if divisor else 0
             place = f'{os.path.relpath(mask.file, source)}, number {value}'
-            found.append((label, place, dict(size=size, counts=counts)))
+            found.append(dict(mask_of(dict(size=size, counts=counts)), label=label, label_place=place))
     for (image, part), found in objects.items():
-        parts.setdefault(part, []).append(Picture(image, partial(_objects, found), source))
+        parts.setdefault(part, []).append(Picture(image, lambda *size, found=found: found, source))
     names = sorted(numbers, key=lambda name: (numbers[name], name))
     without = sum(mask.file is None for mask in masks)
     notes = [f'no object in {counted(without, "images without a mask")}'] * bool(without) + [
@@ -87,10 +87,6 @@ def read_instances(source: Path, root: Path, folders, options, made) -> dict:
             names == [alone] and not options.class_name)
     return {part: to_part(source, root, pictures, names, notes if part == masks[0].part else ())
             for part, pictures in parts.items()}
-
-
-def _objects(found, width, height):
-    return [dict(mask_of(rle), label=label, label_place=place) for label, place, rle in found]
 
 
 def _masks(root, folders):

@@ -134,9 +134,11 @@ def read_label_files(name: str, root: Path, options, made) -> tuple:
     indices = {part: _index(path) for part in WORDS if (path := options.path(part, 'images', root))}
     whole = _index(root) if len(indices) < len(WORDS) else {}
     for part, base in [(part, path) for part, paths in given.items() for path in paths] or [(None, root)]:
-        states = _states(name, base)
-        stems.update(file.stem for file in states)
-        written = {path for folder in folders_of(base, all_of_them=True) for path in drawn_in(folder)}
+        folders = folders_of(base, all_of_them=True)
+        files = [path for folder in folders for path in _label_files_in(folder, form)]
+        states = dict(zip(files, read_files(files, form.read, name, base, name=f'{name} files'), strict=True))
+        stems.update(file.stem for file in files)
+        written = {path for folder in folders for path in drawn_in(folder)}
         if not states.keys() <= written:  # those of people count, and predictions that nobody changed do not
             out['predictions'] += [below(file, root) for file in states if file in written]
             states = {file: state for file, state in states.items() if file not in written}
@@ -176,12 +178,6 @@ def read_label_files(name: str, root: Path, options, made) -> tuple:
     if left_out:
         notes.append('left out: ' + ', '.join(counted(number, kind) for kind, number in left_out.most_common()))
     return sorted(_with_images(form, found.values(), root, made), key=lambda labelled: labelled.image), notes
-
-
-def _states(name, base):
-    """Return what is known of each file of a format below a folder, a `FileState`."""
-    files = [path for folder in folders_of(base, all_of_them=True) for path in _label_files_in(folder, FORMATS[name])]
-    return dict(zip(files, read_files(files, FORMATS[name].read, name, base, name=f'{name} files'), strict=True))
 
 
 def _label_files_in(folder, form):

@@ -1,6 +1,7 @@
 """Folders with data for segmentation: images and label maps."""
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from .._utils.text import listed
@@ -201,16 +202,8 @@ class _Finder:
         if jpeg or grey:
             self.notes.append(f'masks are cut at half of white, as up to {grey:.1%} of the pixels of one are grey'
                               + ' (JPEG has a rim of grey; PNG has none)' * bool(jpeg))
-        if is_done:
-            return parts
-        found = {}
-        for part, pair in parts.items():
-            found[part] = new = replace(pair, maps=self.made.folder / 'maps' / part, suffix='.png')
-            paths = {pair.map_of(name): new.map_of(name).relative_to(self.made.folder).as_posix()
-                     for name in pair.chosen or pair.with_map}
-            conversion.write_maps(paths, conversion.labels_of_mask, 'black and white', pair.maps, self.made,
-                                  f'maps/{part}.json')
-        return found
+        return parts if is_done else self.rewritten(
+            parts, partial(conversion.write_maps, read=conversion.labels_of_mask, rule='black and white'))
 
     def in_numbers(self, parts, folders, listed_names):
         """Return the palette of an option or in some folders, which may be {}, and parts with numbers, not colours."""
@@ -235,14 +228,18 @@ class _Finder:
                 raise DataError(f'label maps are in colour, such as {coloured}, but no file next to them says which '
                                 'colour is which class. Use --palette FILE with a line "name r g b" for each class')
             palette = conversion.read_palette(path)
+        self.notes.append(f'coloured label maps were converted by {path.name} into {self.made.folder / "maps"}')
+        return palette, self.rewritten(parts, partial(conversion.convert_colours, palette=palette, file=str(path)))
+
+    def rewritten(self, parts, write):
+        """Return parts with new label maps, which ``write`` makes of the old ones, see `conversion.write_maps`."""
         found = {}
         for part, pair in parts.items():
             found[part] = new = replace(pair, maps=self.made.folder / 'maps' / part, suffix='.png')
-            paths = {new.map_of(name).relative_to(self.made.folder).as_posix(): pair.map_of(name)
+            names = {pair.map_of(name): new.map_of(name).relative_to(self.made.folder).as_posix()
                      for name in pair.chosen or pair.with_map}
-            conversion.convert_colours(paths, palette, str(path), pair.maps, self.made, f'maps/{part}.json')
-        self.notes.append(f'coloured label maps were converted by {path.name} into {self.made.folder / "maps"}')
-        return palette, found
+            write(names, source=pair.maps, made=self.made, note=f'maps/{part}.json')
+        return found
 
     def part(self, part, pair):
         """Return a part of the layout."""
