@@ -30,7 +30,7 @@ def _run(args):
     from .._utils.files import OwnFiles
     from ..annotations.copying import copy_data
     from ..config.loading import load_config
-    from ..data.check.check import check_data_sets
+    from ..data.check.check import check_all_classes, check_data_sets
     from ..data.check.findings import ERROR, Report
     from ..data.classes import own_colours
     from ..data.datasets import LOADERS, check_data, datasets
@@ -42,7 +42,7 @@ def _run(args):
         reports = check_data_sets(cfg, use_cache=not args.no_cache)
         _show(reports, own.folder, own_colours(cfg))
         findings = [finding for report in reports.values() for finding in report.findings]
-        classes = Report(args.config, _check_classes(cfg, args.config, findings))
+        classes = Report(args.config, check_all_classes(cfg, args.config, findings))
         if classes.findings:
             print(f'{classes.summary()}\n')
         findings += classes.findings
@@ -82,26 +82,3 @@ def _show_fit(cfg, options):
     size = (cfg.get('train_dataloader') or {}).get('batch_size')
     for name, text in describe_fit(cfg, look(cfg, images=size and size * process_count())).items():
         print(f'{name}: {text}\n' if name else f'{text}\n')
-
-
-def _check_classes(cfg, name, findings):
-    """Return findings on the classes of all data sets, and on data sets compared with each other."""
-    from ..data.check.agreement import check_beside, check_classes
-    from ..data.check.findings import ERROR, Finding
-    from ..data.classes import take_classes
-    from ..data.datasets import LOADERS, datasets
-    found, classes = [], check_classes(cfg)
-    # a training would stop before it reads the classes
-    is_over = any(finding.severity == ERROR and finding.kind.startswith(('not-', 'no-images', 'map-',
-                                                                               'class-list', 'class-explicit'))
-                  for finding in [*findings, *classes])
-    if not is_over:
-        # are they the same in all data sets? A training does not read those of the test
-        for kind, loaders in (('class-count', LOADERS[:2]), ('class-test', LOADERS[2:])):
-            try:
-                if datasets(cfg, loaders):
-                    take_classes(cfg, loaders=loaders)
-            except DataError as error:
-                found.append(Finding(kind, name, value=f'cannot be used: {error}'))
-                break
-    return [*found, *classes, *check_beside(cfg)]

@@ -142,9 +142,8 @@ def add_config_options(parser: ArgumentParser, checkpoint: bool = False):
     parser.add_argument('config', metavar='CONFIG', help='name of a config, such as maskrcnn_xcit_s12_p8_coco, or path '
                         'of a config file' + '; or WORK_DIR: the work dir of a training has both' * checkpoint)
     if checkpoint:
-        parser.add_argument('checkpoint', metavar='CHECKPOINT', nargs='?',
-                            help='weights of the whole model: a path, a URL, xcit://NAME from docs/models.md, or a '
-                            'work dir (its best checkpoint)')
+        parser.add_argument('checkpoint', metavar='CHECKPOINT', nargs='?', help='weights of the whole model: a path, '
+                            'a URL, xcit://NAME from docs/models.md, or a work dir (its best checkpoint)')
     parser.add_argument('--cfg-options', nargs='+', action='extend', metavar='KEY=VALUE',
                         help='change values of the config: a.b=value; write lists without spaces: a="[1,2]"')
 

@@ -5,9 +5,6 @@
 """
 from .common import Parser, add_config_options, add_shared, finite, run_tool
 
-#: Options for what is fixed in an exported file.
-_OF_CHECKPOINTS = 'cfg_options', 'image_size', 'device', 'dtype', 'no_graphs'
-
 
 def main(argv=None):
     parser = Parser(description=__doc__, epilog='An exported file takes the place of CONFIG and CHECKPOINT: it '
@@ -20,9 +17,8 @@ def main(argv=None):
                         help='output folder: a drawn copy of each image, results.json (detection) or labels/*.png '
                         '(segmentation), and classes.json with the class of each number; for a video a drawn copy '
                         '(.mp4), and results.json with the frame numbers, from 0, as image ids')
-    parser.add_argument('--score-thr', type=finite, default=0.3, metavar='SCORE',
-                        help='detection: draw and label objects with at least this score, from 0 to 1 (default: '
-                        '0.3); results.json has all')
+    parser.add_argument('--score-thr', type=finite, default=0.3, metavar='SCORE', help='detection: draw and label '
+                        'objects with at least this score, from 0 to 1 (default: 0.3); results.json has all')
     parser.add_argument('--tile', type=int, metavar='PIXELS', help='split images larger than a square of this side '
                         'into tiles of this side and predict each tile by itself, with memory for one tile: for small '
                         'objects in large images, and for images that do not fit in memory (default: the whole image)')
@@ -37,7 +33,7 @@ def main(argv=None):
     if exported and args.checkpoint:
         parser.error(f'{exported[0]} is an exported file, which needs no CONFIG or CHECKPOINT: {exported[0]} IMAGES')
     if exported:
-        for name in _OF_CHECKPOINTS:
+        for name in ('cfg_options', 'image_size', 'device', 'dtype', 'no_graphs'):
             if vars(args)[name] not in (None, parser.get_default(name)):
                 parser.error(f'--{name.replace("_", "-")} is only for checkpoints: it cannot change an exported file')
         args.config, args.checkpoint = None, args.config

@@ -1,6 +1,6 @@
 import pytest
 
-from xcit_dense.data.check import check
+from xcit_dense.data import datasets
 
 
 @pytest.fixture(autouse=True)
@@ -12,5 +12,5 @@ def _cache(tmp_path, monkeypatch):
 def said(monkeypatch):
     """What the checks log."""
     lines = []
-    monkeypatch.setattr(check, 'print_log', lambda text, **how: lines.append(text))
+    monkeypatch.setattr(datasets, 'print_log', lambda text, **how: lines.append(text))
     return lines

@@ -1,15 +1,12 @@
 """The check of the data sets of a config, and what stops a training or a test."""
-import logging
 import shlex
-
-from mmengine.logging import print_log
 
 from ..._utils.processes import is_first_process
 from ..._utils.text import counted, type_name
 from ...errors import ConfigError, DataError
 from ..class_folders import ClassImages, same_classes
-from ..classes import difference_of, known_classes, outputs_of
-from ..datasets import LOADERS, DataSet, datasets
+from ..classes import difference_of, known_classes, outputs_of, take_classes
+from ..datasets import LOADERS, DataSet, datasets, stop_or_warn
 from ..evaluators import evaluators
 from ..label_maps import first_label, names_path_of, own_ignored, void_names, without_ignored
 from ..pipelines import ignored_labels
@@ -110,6 +107,25 @@ def _add_unused(trained):
             report.findings.append(Finding('objects-unused', str(report.source), value=words))
 
 
+def check_all_classes(cfg, name, findings) -> list:
+    """Return findings on the classes of all data sets, and on data sets compared with each other.
+
+    ``name`` is that of the config, and ``findings`` are those of the data sets.
+    """
+    found, classes = [], check_classes(cfg)
+    ends = 'not-', 'no-images', 'map-', 'class-list', 'class-explicit'  # a training would stop before it reads them
+    is_over = any(each.severity == ERROR and each.kind.startswith(ends) for each in [*findings, *classes])
+    # are they the same in all data sets? A training does not read those of the test
+    for kind, loaders in (('class-count', LOADERS[:2]), ('class-test', LOADERS[2:])) if not is_over else ():
+        try:
+            if datasets(cfg, loaders):
+                take_classes(cfg, loaders=loaders)
+        except DataError as error:
+            found.append(Finding(kind, name, value=f'cannot be used: {error}'))
+            break
+    return [*found, *classes, *check_beside(cfg)]
+
+
 def check_before_training(cfg, on_findings: str = 'stop'):
     """Check the data that a training will use, see `check_data_sets`; of several processes only the first one does.
 
@@ -131,13 +147,11 @@ def check_before_training(cfg, on_findings: str = 'stop'):
     for report in reports:
         shown = Report(report.source, report.findings if on_findings == 'warn' else report.warnings, report.counts)
         if shown.findings:
-            _warn(f'data check of {shown.summary()}')
-    if not errors:
-        return found
-    text = f'the data has {counted(len(errors), "errors")} that would stop or spoil the training'
-    if on_findings == 'stop':
-        raise DataError(f'{text}:\n{_first_of(errors)}\n{_advice(cfg, errors)}')
-    _warn(f'{text}; continuing because of --data-findings warn. {_advice(cfg, errors)}')
+            stop_or_warn(f'data check of {shown.summary()}', 'warn')
+    if errors:
+        how = f':\n{_first_of(errors)}\n' if on_findings == 'stop' else '; continuing because of --data-findings warn. '
+        stop_or_warn(f'the data has {counted(len(errors), "errors")} that would stop or spoil the training{how}'
+                     f'{_advice(cfg, errors)}', on_findings)
     return found
 
 
@@ -174,7 +188,7 @@ def check_before_test(cfg, loaders=LOADERS[2:]):
     if wrong := [found.sentence for found in beside if found.severity == ERROR]:
         raise DataError('\n'.join(wrong))
     for found in beside:
-        _warn(found.sentence)
+        stop_or_warn(found.sentence, 'warn')
     for dataset in classified_data(cfg, loaders):
         source = ClassImages(dataset)
         wanted = wanted_classes(dataset, bool(cfg.get('classes_from_data')))
@@ -185,7 +199,7 @@ def check_before_test(cfg, loaders=LOADERS[2:]):
             raise DataError(f'the data has {counted(len(errors), "errors")} that would stop or spoil the test:\n'
                             f'{_first_of(errors)}')
         if report.findings:
-            _warn(f'data check of {report.summary()}')
+            stop_or_warn(f'data check of {report.summary()}', 'warn')
 
 
 def warn_of_other_classes(cfg, checkpoint, source):
@@ -201,9 +215,10 @@ def warn_of_other_classes(cfg, checkpoint, source):
         in_data = images.named if images.list else images.classes()
         sides = [tuple(names) for names in (in_data, own) if names]
         if sides and not any(same_classes(names, known) for names in sides):
-            _warn(f'{images.source} has different classes than {source}, or a different order: '
-                  f'{difference_of(sides[0], known)}. Classes are compared by number, so the results are meaningless '
-                  f'if a number means different classes in the data and in the model. {images.advice}'.rstrip())
+            stop_or_warn(f'{images.source} has different classes than {source}, or a different order: '
+                         f'{difference_of(sides[0], known)}. Classes are compared by number, so the results are '
+                         'meaningless if a number means different classes in the data and in the model. '
+                         f'{images.advice}'.rstrip(), 'warn')
 
 
 def check_learned_alike(cfg):
@@ -239,7 +254,3 @@ def _beyond(source, count):
         yield Finding('class-count', source.source, value=(
             f'has {counted(number, "class folders")}, but the model {counted(count, "classes")}. Use a config and a '
             'checkpoint of a model for this data'))
-
-
-def _warn(text):
-    print_log(text, logger='current', level=logging.WARNING)
