@@ -93,11 +93,10 @@ def folders_of(root: Path, all_of_them: bool = False) -> list:
     for folder, inside, _ in os.walk(root, followlinks=True):  # what cannot be read is left out
         path = Path(folder)
         found.append(path)
-        names = [name for name in sorted(inside) if not name.startswith(('.', '__MACOSX'))]
-        names = names if all_of_them else names[:_MOST_FOLDERS]
-        is_deep = len(path.relative_to(root).parts) == _DEPTH and not all_of_them
+        most = None if all_of_them else 0 if len(path.relative_to(root).parts) == _DEPTH else _MOST_FOLDERS
+        names = [name for name in sorted(inside) if not name.startswith(('.', '__MACOSX'))][:most]
         inside[:] = []
-        for name in sorted(names, key=lambda name: os.path.islink(path / name)) if not is_deep else ():
+        for name in sorted(names, key=lambda name: os.path.islink(path / name)):
             real = os.path.realpath(path / name)  # a link may lead back, or to a folder that is there too
             if real not in seen and not is_made(real):
                 inside.append(name)

@@ -1,6 +1,5 @@
 """LabelMe's files drawn as label maps, for segmentation."""
 import os
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +28,16 @@ def draw_label_maps(root: Path, options, made) -> tuple:
     by_file = {str(labelled.file): labelled for labelled in files}
     targets = {labelled.file: Path('maps', labelled.image.relative_to(top)).with_suffix('.png').as_posix()
                for labelled in files}
-    draw = partial(_drawn, by_file, {**{name: number for number, name in enumerate(names)}, IGNORE: IGNORED})
+    numbers = {**{name: number for number, name in enumerate(names)}, IGNORE: IGNORED}
+
+    def draw(path):
+        size, image = by_file[path].content['size'], by_file[path].image
+        width, height = size if min(size) > 0 else read_header(image)['turned']
+        labels = np.zeros((height, width), np.uint8)
+        for record in by_file[path].content['objects']:
+            labels[mask_api.decode(drawn(record, width, height)) > 0] = numbers[record['label']]
+        return labels
+
     if wrong := write_maps(targets, draw, list(names), root, made, 'maps.json'):
         raise DataError(f'{counted(len(wrong), "files")} of LabelMe cannot be drawn: {listed(wrong, 3)}')
     pairs = {}
@@ -37,13 +45,3 @@ def draw_label_maps(root: Path, options, made) -> tuple:
         chosen = [labelled.image.relative_to(top).as_posix() for labelled in files if labelled.part == part]
         pairs[part] = Pair(top, made.folder / 'maps', chosen, chosen, '', '.png', chosen, 'LabelMe files')
     return pairs, names, notes
-
-
-def _drawn(by_file, numbers, path):
-    """Return the label map (H, W) of what a file says of its image."""
-    content = by_file[path].content
-    width, height = content['size'] if min(content['size']) > 0 else read_header(by_file[path].image)['turned']
-    labels = np.zeros((height, width), np.uint8)
-    for record in content['objects']:
-        labels[mask_api.decode(drawn(record, width, height)) > 0] = numbers[record['label']]
-    return labels

@@ -1,7 +1,6 @@
 """Pairs of folders with images and label maps, found by their usual names and by the files in them."""
 import os
 import re
-from collections import Counter
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -151,14 +150,12 @@ def _endings(labels, stems, is_same):
 def _common_ending(stems):
     """Return the common end of all stems from a ``_``, ``-`` or ``.`` on; '' if there is none."""
     common = os.path.commonprefix([stem[::-1] for stem in stems])[::-1]
-    places = [m.start() for m in re.finditer(r'[_.-]', common)]
-    return common[places[0]:] if places else ''
+    return re.search(r'[_.-].*|$', common, re.DOTALL)[0]
 
 
 def _best(found, maps, best):
-    counts = Counter({suffix: len(images) for suffix, images in found.items()})
-    most = max(counts.values())
-    wide = [suffix for suffix in counts if counts[suffix] == most]
+    most = max(map(len, found.values()))
+    wide = [suffix for suffix, images in found.items() if len(images) == most]
     words = {plain(os.path.splitext(f'x{suffix}')[0][1:]): suffix for suffix in wide}
     for word in best:
         for name, suffix in words.items():

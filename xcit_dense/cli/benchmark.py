@@ -4,12 +4,7 @@ from importlib import import_module
 from pathlib import Path
 
 
-def main(argv=None):
-    """Run `benchmarks/tool.py` of the repository, see `run_of_repository`."""
-    return run_of_repository('tool', argv)
-
-
-def run_of_repository(module: str, argv=None):
+def main(argv=None, module: str = 'tool'):
     """Run a module of the folder `benchmarks` of the repository: next to the package, or in the current folder."""
     for root in (Path(__file__).resolve().parents[2], Path.cwd()):
         if (root / f'benchmarks/{module}.py').exists():

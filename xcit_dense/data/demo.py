@@ -68,7 +68,10 @@ def make_demo_data(root, num_train: int = 480, num_val: int = 80, size: int = 19
             (root / name).unlink()
         for stream, (split, count) in enumerate(splits.items()):
             _write_split(root, split, count, size, seed, stream, kinds, grey)
-            _write_pictures(root, split, count, size, (seed, len(splits) + stream), kinds, grey)
+            for kind, number, name in _pictures(split, count, kinds):
+                rng = np.random.default_rng((seed, len(splits) + stream, kind, number))
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                _write_image(root / name, _draw_picture(rng, kind, max(size // 2, 4), alone=grey), grey)
         (root / 'classes.txt').write_text('\n'.join(('background', *classes)) + '\n')
 
 
@@ -100,13 +103,6 @@ def _pictures(split, count, kinds):
     """Return the index in `CLASSES`, the number and the file of each image of one object."""
     return [(kind, number, f'classes/{split}/{CLASSES[kind]}/{CLASSES[kind]}_{number:04d}.jpg') for kind in kinds
             for number in range(1, max(count // 2, 1) + 1)]
-
-
-def _write_pictures(root, split, count, size, seed, kinds, grey):
-    for kind, number, name in _pictures(split, count, kinds):
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        picture = _draw_picture(np.random.default_rng((*seed, kind, number)), kind, max(size // 2, 4), alone=grey)
-        _write_image(root / name, picture, grey)
 
 
 def _write_image(file, picture, grey):

@@ -59,10 +59,14 @@ class Models:
     def _average(self):
         average = next((name for first in _AVERAGES for name in self.states if name.partition('.')[0] == first), '')
         container, _, half = average.partition('.')
-        if container == 'ema_state_dict' and 'state_dict' in self._checkpoint:
-            container = _average_of_run(self._checkpoint)
-            return average if container == 'ema_state_dict' else container and (half or container)
-        return average
+        if container != 'ema_state_dict' or 'state_dict' not in self._checkpoint:
+            return average
+        hooks = config_of_checkpoint(self._checkpoint).get('custom_hooks') or ()
+        types = {type_name(hook.get('type')) for hook in hooks if isinstance(hook, dict)}
+        if 'AverageHook' not in types and 'EMAHook' in types:
+            return half or 'state_dict'
+        is_known = 'AverageHook' in types or 'mmengine_version' not in get_meta(self._checkpoint)
+        return average if is_known else None
 
     @property
     def titles(self) -> list:
@@ -184,17 +188,6 @@ class _Dicts(ast.NodeTransformer):
             if not node.keywords and len(node.args) == 1 and isinstance(node.args[0], ast.Dict):
                 return node.args[0]  # how mmengine writes keys that are not identifiers
         return node
-
-
-def _average_of_run(checkpoint):
-    """Return the container of the average in a file of mmengine, or None if it is not known."""
-    hooks = config_of_checkpoint(checkpoint).get('custom_hooks') or ()
-    types = {type_name(hook.get('type')) for hook in hooks if isinstance(hook, dict)}
-    if 'AverageHook' in types:
-        return 'ema_state_dict'
-    if 'EMAHook' in types:
-        return 'state_dict'
-    return None if 'mmengine_version' in get_meta(checkpoint) else 'ema_state_dict'
 
 
 def _is_state(value):

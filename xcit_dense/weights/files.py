@@ -105,12 +105,10 @@ def checkpoints_in(work_dir) -> list:
     They are the files that the run noted and the one that the pointer names. For runs of plain mmengine, which notes
     nothing, all files are added that end in ``.pth``.
     """
-    folder, notes, pointed = Path(work_dir), read_notes(work_dir), _pointed(work_dir)
-    found = {folder / name for name in (*notes.checkpoints, *notes.best)} if notes else set()
-    if pointed:
-        found.add(pointed)
-    found.update(folder.glob('*.pth'))
-    return sorted(path for path in found if path.is_file())
+    folder, notes = Path(work_dir), read_notes(work_dir)
+    noted = (*notes.checkpoints, *notes.best) if notes else ()
+    found = {*(folder / name for name in noted), *folder.glob('*.pth'), _pointed(work_dir)}
+    return sorted(path for path in found if path and path.is_file())
 
 
 def is_checkpoint_of(work_dir, path) -> bool:

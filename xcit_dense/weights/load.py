@@ -181,19 +181,18 @@ def load_strictly(model, state, source, contents, title, may_lack=lambda name: F
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     # files of PASSL and old torch have no batch counters; nothing reads them
     lacking = [n for n in wanted if n not in state and not n.endswith('num_batches_tracked')]
-    problems = [
-        _listed('missing in the file', [n for n in lacking if not may_lack(n)]),
-        _listed('unknown to the model', [n for n in state if n not in wanted and not may_leave(n)]),
-        _listed('of another shape', [f'{n} {tuple(state[n].shape)} in the file, {tuple(wanted[n].shape)} in the model'
-                                     for n in wanted if n in state and state[n].shape != wanted[n].shape]),
-        _listed('with values that cannot be weights', [
-            f'{n}: {problem}' for n in wanted
-            if n in state and (problem := _value_problem(n, state[n], wanted[n], n in parameters))]),
-    ]
-    if any(problems):
+    matched = {name: state[name] for name in wanted if name in state}
+    problems = {
+        'missing in the file': [n for n in lacking if not may_lack(n)],
+        'unknown to the model': [n for n in state if n not in wanted and not may_leave(n)],
+        'of another shape': [f'{n} {tuple(value.shape)} in the file, {tuple(wanted[n].shape)} in the model'
+                             for n, value in matched.items() if value.shape != wanted[n].shape],
+        'with values that cannot be weights': [
+            f'{n}: {problem}' for n, value in matched.items()
+            if (problem := _value_problem(n, value, wanted[n], n in parameters))]}
+    if words := [f'{len(names)} {what} ({listed(names)})' for what, names in problems.items() if names]:
         raise CheckpointError(f'{source} does not fit the model: it holds {contents}; expected {title}. Tensors: '
-                              + '; '.join(filter(None, problems)))
-    matched = {name: value for name, value in state.items() if name in wanted}
+                              f'{"; ".join(words)}')
     wanted.update(matched)  # it also has the versions of its tensors, which some modules ask for
     model.load_state_dict(wanted, strict=False)
     # 'neck', or 'backbone.head' of a whole classifier
@@ -220,7 +219,3 @@ def _value_problem(name, value, wanted, is_parameter):
     # an infinity may be intended in other buffers, such as a mask
     must_be_finite = is_parameter or not is_float or name.endswith(('running_mean', 'running_var'))
     return 'infinite' if must_be_finite and value.isinf().any() else None
-
-
-def _listed(title, names):
-    return f'{len(names)} {title} ({listed(names)})' if names else ''

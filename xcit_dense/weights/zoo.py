@@ -36,26 +36,16 @@ class Weights:
     url: str
 
 
-#: The sizes of DINO's files, and those of detectors and segmentors.
-_DINO = 'small_12_p16', 'small_12_p8', 'medium_24_p16', 'medium_24_p8'
-_DENSE = tuple(arch for arch in arch_names() if arch.startswith(('tiny_12', 'small', 'medium')))
-
-
-def _all_weights():
-    for arch in arch_names():
-        for kind in ('224', '224_dist', '384_dist'):
-            yield f'{arch}_{kind}', Weights(arch, f'{_HOST}/xcit_{arch}_{kind}.pth')
-    for arch in _DINO:
-        yield f'{arch}_dino', Weights(arch, f'{_HOST}/xcit_{arch.replace("_p", "_cp")}_dino.pth')
-    for arch in _DENSE:
-        yield f'maskrcnn_{arch}', Weights(arch, f'{_HOST}/coco/maskrcnn_xcit_{arch}.pth')
-        yield f'semfpn_{arch}', Weights(arch, f'{_HOST}/ade/sem_fpn_xcit_{arch}.pth')
-        yield f'upernet_{arch}', Weights(arch, f'{_HOST}/ade/upernet_xcit_{arch}.pth')
-
-
 #: The published files by their short names. ``small_12_p8_384_dist`` and ``small_12_p8_dino`` are backbones
 #: (classifiers), ``maskrcnn_small_12_p8``, ``semfpn_...`` and ``upernet_...`` whole models.
-WEIGHTS = dict(_all_weights())
+WEIGHTS = {
+    **{f'{arch}_{kind}': Weights(arch, f'{_HOST}/xcit_{arch}_{kind}.pth')
+       for arch in arch_names() for kind in ('224', '224_dist', '384_dist')},
+    **{f'{arch}_dino': Weights(arch, f'{_HOST}/xcit_{arch.replace("_p", "_cp")}_dino.pth')
+       for arch in ('small_12_p16', 'small_12_p8', 'medium_24_p16', 'medium_24_p8')},
+    **{f'{model}_{arch}': Weights(arch, f'{_HOST}/{file}_xcit_{arch}.pth')
+       for arch in arch_names() if arch.startswith(('tiny_12', 'small', 'medium')) for model, file in (
+           ('maskrcnn', 'coco/maskrcnn'), ('semfpn', 'ade/sem_fpn'), ('upernet', 'ade/upernet'))}}
 
 
 def get_weights(name: str) -> Weights:
