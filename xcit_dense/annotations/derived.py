@@ -154,13 +154,10 @@ def _known(made, images):
     """Return the part of each image in an earlier split, and the share that was held out."""
     images = set(images)
     for folder in made.earlier:
-        try:
+        with suppress(OSError, ValueError, KeyError, TypeError):  # nothing was divided
             content = read_json(folder / _DIVIDED)
-            known = {name: part for part in ('train', 'val') for name in content[part] if name in images}
-            if known:
+            if known := {name: part for part in ('train', 'val') for name in content[part] if name in images}:
                 return known, float(content['share'])
-        except (OSError, ValueError, KeyError, TypeError):  # nothing was divided
-            continue
     return {}, None
 
 

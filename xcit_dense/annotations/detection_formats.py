@@ -88,13 +88,12 @@ def find_detection(cfg, root: Path, options, made: Made):
 def seen_for_detection(root: Path) -> str:
     """Describe what a folder has for detection; '' if it has nothing."""
     folders = coco.folders_of(root)
-    try:
+    with suppress(DataError):  # there is something, but it cannot be used as it is
         if files := coco.find_files(folders):
             return f'COCO annotations in {below(files[0][0], root)}'
         found = _find(root, folders, NO_OPTIONS)
         return listed(f'{name} in {below(place, root)}' for name, place in found.items())
-    except DataError:  # there is something, but it cannot be used as it is
-        return ''
+    return ''
 
 
 def divide(parts: dict, made: Made, root: Path, share=None) -> tuple:

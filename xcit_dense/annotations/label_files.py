@@ -87,11 +87,9 @@ def find_label_files(name: str, root: Path, folders, options) -> Path | None:
 
 
 def _is_of(form, path):
-    try:
+    with suppress(Exception):  # of any type: nobody knows of which format it is
         content = form.read(path)
-        return bool(content and (content['objects'] or content['image']))
-    except Exception:  # of any type: nobody knows of which format it is
-        return False
+        return content and (content['objects'] or content['image'])
 
 
 def read_parts(name: str, source: Path, root: Path, folders, options, made) -> dict:

@@ -1,4 +1,5 @@
 """Pascal VOC: an XML file for each image, as LabelImg, CVAT and Roboflow write them too."""
+from contextlib import suppress
 from math import isfinite
 from xml.etree import ElementTree
 
@@ -40,9 +41,7 @@ def _number(node, path, default, where):
     text = (node.findtext(path) or '').strip()
     if not text and default is not None:
         return default
-    try:
+    with suppress(ValueError):
         if isfinite(number := float(text)):
             return int(number) if number.is_integer() and abs(number) < 2**53 else number
-    except ValueError:
-        pass
     raise Unreadable(f'{path} of {where} must be a number, not {text!r}')

@@ -70,7 +70,14 @@ def read_yolo(source: Path, root: Path, folders=(), options=NO_OPTIONS, made=Non
         image, file = next(iter(labels.items()))
         raise DataError(f'{source}: none of {counted(len(lines), "images")} has a label. For example, {image} has none '
                         f'in {file}')
-    return {part: _converted(source, root, paths, labels, lines, names) for part, paths in found.items()}
+    parts = {}
+    for part, paths in found.items():
+        pictures = [Picture(path, partial(_objects, lines[path] or (), names), labels[path]) for path in paths]
+        parts[part] = to_part(source, root, pictures, names)
+        if without := [path for path in paths if lines[path] is None and path.suffix.lower() not in OTHER_SUFFIXES]:
+            parts[part].notes.append(f'no objects in {counted(len(without), "images without a label file")}: '
+                                     f'{listed(below(path, root) for path in without)}')
+    return parts
 
 
 def _read_description(path):
@@ -186,16 +193,6 @@ def _read_label(words, points):
             -_ROUNDING <= number <= 1 + _ROUNDING for number in numbers):
         return None
     return int(kind), numbers
-
-
-def _converted(source, root, paths, labels, lines, names):
-    pictures = [Picture(path, partial(_objects, lines[path] or (), names), labels[path]) for path in paths]
-    part = to_part(source, root, pictures, names)
-    without = [path for path in paths if lines[path] is None and path.suffix.lower() not in OTHER_SUFFIXES]
-    if without:
-        part.notes.append(f'no objects in {counted(len(without), "images without a label file")}: '
-                          f'{listed(below(path, root) for path in without)}')
-    return part
 
 
 def _objects(labels, names, width, height):

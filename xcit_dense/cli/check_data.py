@@ -32,6 +32,7 @@ def _run(args):
     from ..config.loading import load_config
     from ..data.check.check import check_all_classes, check_data_sets
     from ..data.check.findings import ERROR, Report
+    from ..data.check.outputs import draw_contact_sheet
     from ..data.classes import own_colours
     from ..data.datasets import LOADERS, check_data, datasets
     cfg = load_config(args.config, cfg_options=args.cfg_options, **data_options(args), work_dir=args.out)
@@ -40,7 +41,14 @@ def _run(args):
     with OwnFiles(args.out, 'check_data', args.overwrite) as own:
         own.claim('findings.json', *(f'{dataset.name}.png' for dataset in datasets(cfg, LOADERS)))
         reports = check_data_sets(cfg, use_cache=not args.no_cache)
-        _show(reports, own.folder, own_colours(cfg))
+        names_of_classes = [name for report in reports.values() for name, *_ in report.classes]  # of training first
+        palette = own_colours(cfg)
+        for names, report in reports.items():
+            print(f'{names}\n{report.summary()}\n{report.histogram()}')
+            sheet = own.folder / f'{names.split(",")[0]}.png'
+            if count := draw_contact_sheet(report, sheet, names_of_classes, palette):
+                print(f'  contact sheet of {counted(count, "images")}: {sheet}')
+            print()
         findings = [finding for report in reports.values() for finding in report.findings]
         classes = Report(args.config, check_all_classes(cfg, args.config, findings))
         if classes.findings:
@@ -59,17 +67,6 @@ def _run(args):
     if errors or findings and args.strict:
         raise DataError(message)
     print(message)
-
-
-def _show(reports, folder, palette):
-    from ..data.check.outputs import draw_contact_sheet
-    names_of_classes = [name for report in reports.values() for name, *_ in report.classes]  # the training data first
-    for names, report in reports.items():
-        print(f'{names}\n{report.summary()}\n{report.histogram()}')
-        sheet = folder / f'{names.split(",")[0]}.png'
-        if count := draw_contact_sheet(report, sheet, names_of_classes, palette):
-            print(f'  contact sheet of {counted(count, "images")}: {sheet}')
-        print()
 
 
 def _show_fit(cfg, options):

@@ -9,6 +9,7 @@ import re
 import sys
 import warnings
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from contextlib import suppress
 from dataclasses import fields
 from math import isfinite
 
@@ -40,8 +41,7 @@ class Parser(ArgumentParser):
         if any('--amp' in action.option_strings and action.choices for action in self._actions):  # CONFIG may follow
             words = ['--amp=auto' if word == '--amp' and not re.fullmatch(_TYPE, after) else word
                      for word, after in zip(words, [*words[1:], ''], strict=False)]
-        if self.usage is None:
-            self.usage = f'%(prog)s {usage_of(self)}'
+        self.usage = self.usage or f'%(prog)s {usage_of(self)}'
         namespace, unknown = self.parse_known_intermixed_args(words, namespace)
         if unknown:
             self.error(f'unrecognized arguments: {" ".join(unknown)}')
@@ -271,11 +271,9 @@ def positive(text: str) -> int:
 
 def finite(text: str) -> float:
     """Read a number other than nan and inf, as the type of an option; what uses it checks its range."""
-    try:
+    with suppress(ValueError):
         if isfinite(number := float(text)):
             return number
-    except ValueError:
-        pass
     raise ArgumentTypeError(f'must be a number, got {text!r}')
 
 

@@ -176,11 +176,7 @@ class DataSet(UserDict):
         return argument_of(self.type, self, name, default)
 
     def class_of(self, registry: str, kind):
-        """Return the class of a type in its config, or None if no framework has it."""
-        return class_in(self._scopes(registry), registry, kind)
-
-    def _scopes(self, registry):
-        """Return the frameworks in the order in which they are searched for a name that several may have.
+        """Return the class of a type in its config, or None if no framework has it.
 
         mmpretrain takes seconds to import: it is searched first for its own data sets and their parts, last for data
         sets that the others do not have, and for nothing else.
@@ -192,9 +188,8 @@ class DataSet(UserDict):
             first = next((root for root in roots if root in ('mmdet', 'mmseg')), first)
             is_its_own = is_its_own or 'mmpretrain' in roots
         others = ('mmseg', 'mmdet') if first == 'mmseg' else ('mmdet', 'mmseg')
-        if is_its_own:
-            return 'mmpretrain', *others
-        return (*others, 'mmpretrain') if registry == 'DATASETS' else others
+        last = ('mmpretrain', ) if registry == 'DATASETS' else ()
+        return class_in(('mmpretrain', *others) if is_its_own else (*others, *last), registry, kind)
 
 
 def datasets(cfg: Config, loaders) -> list:
@@ -257,12 +252,9 @@ def class_in(frameworks, registry: str, kind):
     if not isinstance(kind, str):
         return kind
     for name in frameworks:
-        try:
-            found = getattr(import_module(f'{name}.registry'), registry).get(kind)
-        except (ImportError, RuntimeError):  # a framework is missing; no such dotted name
-            continue
-        if found is not None:
-            return found
+        with suppress(ImportError, RuntimeError):  # a framework is missing; no such dotted name
+            if (found := getattr(import_module(f'{name}.registry'), registry).get(kind)) is not None:
+                return found
     return None
 
 

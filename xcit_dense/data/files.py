@@ -226,10 +226,8 @@ def cached(kind, path, make, use_cache: bool = True):
 
 def recall(kind, path):
     """Return the result that `remember` kept, or None, also if its file is damaged."""
-    try:
+    with suppress(OSError, ValueError, RuntimeError):
         return json.loads(_cache_file(kind, path).read_text())
-    except (OSError, ValueError, RuntimeError):
-        return None
 
 
 def remember(kind, path, content):

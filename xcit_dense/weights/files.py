@@ -3,6 +3,7 @@ import json
 import logging
 import os
 import zipfile
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -85,12 +86,10 @@ class Notes:
 
 def read_notes(work_dir) -> Notes | None:
     """Return the notes of the run of a work dir, or None if there are none or they cannot be read."""
-    try:
+    with suppress(OSError, TypeError, ValueError):
         notes = Notes(**json.loads(Path(work_dir, NOTES).read_text()))
         # a name that leads out of the work dir was not written by the run
         return notes if all(map(lies_within, (*notes.checkpoints, *notes.best, notes.config))) else None
-    except (OSError, TypeError, ValueError):
-        return None
 
 
 def write_notes(work_dir, notes: Notes):
@@ -179,8 +178,7 @@ def best_checkpoint(work_dir) -> Path:
 
 def _pointed(work_dir):
     """Return the file that the pointer of a work dir names, whose folder may have been moved; None if there is none."""
-    try:
+    with suppress(OSError):
         path = Path(work_dir, os.path.basename(Path(work_dir, POINTER).read_text(errors='replace').strip()))
-    except OSError:
-        return None
-    return path if path.name != POINTER and os.path.isfile(path) else None  # unlike Path.is_file, it accepts any name
+        # unlike Path.is_file, os.path.isfile accepts any name
+        return path if path.name != POINTER and os.path.isfile(path) else None

@@ -116,17 +116,14 @@ def _classes_of(dataset, from_data):
 
 def check_beside(cfg, loaders=LOADERS) -> list:
     """Find data sets that a loader reads twice, and metrics whose annotation file is not the one of their loader."""
-    return [finding for loader in loaders for finding in (*_twice(cfg, loader), *_judged(cfg, loader))]
+    return [finding for loader in loaders for finding in _beside(cfg, loader)]
 
 
-def _twice(cfg, loader):
+def _beside(cfg, loader):
     first = {}
     for dataset in datasets(cfg, [loader]):
         if (same := first.setdefault(dataset.files, dataset.name)) != dataset.name:
             yield Finding('data-set-twice', dataset.name, value=same)
-
-
-def _judged(cfg, loader):
     members = [dataset for dataset in datasets(cfg, [loader]) if dataset.get('ann_file')]
     own = [] if any(dataset.is_elsewhere for dataset in members) else [dataset.ann_file for dataset in members]
     for key, file in annotation_files(cfg, [loader]) if own else ():
