@@ -105,11 +105,7 @@ def folders_of(root: Path, all_of_them: bool = False) -> list:
 
 
 def find_files(folders) -> list:
-    """Return the annotation files in some folders: pairs of a path and its content.
-
-    Raises:
-        DataError: A file that is an annotation file according to its name is damaged.
-    """
+    """Return the annotation files in folders, pairs of path and content; `DataError`: a usual one is damaged."""
     found = []
     for folder in folders:
         paths = sorted(path for path in folder.glob('[!.]*.json') if path.is_file()
@@ -127,11 +123,7 @@ def find_files(folders) -> list:
 
 
 def read_annotations(path: Path):
-    """Return the content of an annotation file; None if it is something else.
-
-    Raises:
-        DataError: It cannot be read.
-    """
+    """Return the content of an annotation file, None if it is something else; `DataError`: it cannot be read."""
     try:
         content = read_json(path)
     except (OSError, ValueError, RecursionError) as error:

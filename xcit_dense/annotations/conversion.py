@@ -30,11 +30,7 @@ _SHOWN = 3
 
 
 def names_beside(folders) -> tuple:
-    """Return the class names in a file in some folders, and the file; () and None if there is none.
-
-    Raises:
-        DataError: The file cannot be used.
-    """
+    """Return the class names in a file in some folders, and the file, or () and None; `DataError`: it is unusable."""
     paths = (Path(folder, name) for name in (*_NAMES_ALONE, *_WITH_COLOURS) for folder in folders)
     return next(((names, path) for path in paths if path.is_file() and (names := _read_names(path))), ((), None))
 
@@ -48,9 +44,7 @@ def palette_beside(folders) -> Path | None:
 def read_palette(path) -> dict:
     """Return the colour (red, green, blue) of each class in a file by name, in the order of the file.
 
-    Raises:
-        DataError: It cannot be read, has anything but a name and three numbers from 0 to 255 per line, or has a name
-            or a colour twice.
+    `DataError`: a line is anything but a name and three numbers from 0 to 255, or has a name or a colour once more.
     """
     entries = _entries(Path(path))
     if not entries:

@@ -57,9 +57,7 @@ class Made(OwnFiles):
     def write(self, name: str, data: bytes) -> Path:
         """Write a file and return its path.
 
-        Raises:
-            KeptError: It would change what a training wrote.
-            OutputError: The file exists and was not written by this program, or its folder cannot be written into.
+        `KeptError`: it would change what a training wrote. `OutputError`: others wrote it, or its folder is read-only.
         """
         file = self.folder / name
         if _holds(file, data):

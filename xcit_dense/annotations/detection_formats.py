@@ -73,16 +73,15 @@ def find_detection(cfg, root: Path, options, made: Made):
         if part.origin:
             part.annotations = made.write_json(f'{key}.json', part.content)
         part.count, part.objects = len(part.content['images']), len(part.content['annotations'])
-    names = Counter(str(category.get('name')).lower() for category in next(iter(parts.values())).content['categories'])
-    if same := [name for name, count in names.items() if count > 1]:
+    classes = [str(category.get('name')) for category in next(iter(parts.values())).content['categories']]
+    if same := [name for name, count in Counter(map(str.lower, classes)).items() if count > 1]:
         notes.append(f'classes whose names differ only in case: {listed(same)}')
     notes += [f'no object in the {PARTS[key]} data, so its AP is -1: are annotations or labels missing?'
               for key in ('val', 'test') if key in parts and not parts[key].objects]
     if any(part.origin for part in parts.values()):
         notes.append(f'the annotations that are used are in {made.folder}')
     notes += [note for part in parts.values() for note in part.notes]
-    classes = next(iter(parts.values())).content['categories']
-    return Layout(name, root, parts, tuple(str(category.get('name')) for category in classes), notes)
+    return Layout(name, root, parts, tuple(classes), notes)
 
 
 def seen_for_detection(root: Path) -> str:

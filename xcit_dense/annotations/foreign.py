@@ -27,11 +27,7 @@ _PROBES, _BYTES = 3, 2**29
 
 
 def reject_foreign(root: Path):
-    """Raise an error if a folder has files of a tool that are not read as they are.
-
-    Raises:
-        DataError: It names the tool, a file, and the export that is read.
-    """
+    """Raise a `DataError` on files of a tool that are not read as they are: tool, file, and the export that is read."""
     for folder in folders_of(root):
         for pattern, mark, tool, advice in _KINDS:
             for path in sorted(folder.glob(pattern))[:_PROBES]:

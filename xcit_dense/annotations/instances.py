@@ -55,8 +55,7 @@ def find_instances(root: Path, folders, options) -> Path | None:
 
 def read_instances(source: Path, root: Path, folders, options, made) -> dict:
     """Return the annotations of masks as pictures by part; ``source`` is from `find_instances`."""
-    found = _FORM.fullmatch(options.instances or 'number')
-    if not found:
+    if not (found := _FORM.fullmatch(options.instances or 'number')):
         raise ConfigError('--instances must be number, or class*1000+number with any number for 1000, not '
                           f'{options.instances!r}')
     divisor = int(found[1] or 0)

@@ -87,12 +87,8 @@ def _mask(text, points, size):
     with Image.open(io.BytesIO(base64.b64decode(text)), formats=FORMATS) as image:
         pixels = np.asarray(image)
     pixels = pixels.any(2) if pixels.ndim == 3 else pixels > 0
-    width, height = size
     if min(size) <= 0:
         raise Unreadable('imageWidth and imageHeight must be those of the image, as it has a mask')
-    left, top = (int(value) for value in points.min(0))
-    whole = np.zeros((height, width), np.uint8, order='F')
-    part = pixels[max(-top, 0):max(height - top, 0), max(-left, 0):max(width - left, 0)]
-    top, left = max(top, 0), max(left, 0)
-    whole[top:top + part.shape[0], left:left + part.shape[1]] = part
-    return mask_of(mask_api.encode(whole))
+    whole = Image.new('L', size)
+    whole.paste(Image.fromarray(pixels.astype(np.uint8)), tuple(map(int, points.min(0))))  # as far as it is inside
+    return mask_of(mask_api.encode(np.asfortranarray(whole)))

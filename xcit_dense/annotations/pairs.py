@@ -67,12 +67,11 @@ def ways_in(root: Path, best=_BEST) -> tuple:
 def match(images: Path, maps: Path, best=_BEST, others: bool = True) -> Pair | None:
     """Find out how the files of two folders, or of one, match; None if no label map has an image.
 
+    `DataError`: several kinds of label maps fit the images equally well.
+
     Args:
         best: Ends of names, as `plain` writes them: the first decides if images have several kinds of label maps.
         others: Whether to look for arrays, and for JPEG, if there is no label map of the usual kinds.
-
-    Raises:
-        DataError: Several kinds of label maps fit the images equally well.
     """
     files = sorted(os.path.relpath(path, images) for path in names_below(images))
     files = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES)]

@@ -199,7 +199,6 @@ def _differ_in_classes(used):
     """Whether annotation files list other classes or another order; what cannot be read is reported later."""
     with suppress(DataError, TypeError):
         return len({classes_of_data(dataset)['classes'] for dataset in used}) > 1
-    return False
 
 
 def _point(cfg, layout, kind):

@@ -64,11 +64,10 @@ class _Finder:
             self.name, (pairs, self.names, self.notes) = 'LabelMe', draw_label_maps(self.root, self.options, self.made)
         if not pairs:
             reject_foreign(self.root)
-        if not pairs and self.options.given:
-            raise DataError(f'{self.root} has no images and label maps under known names. Found:\n'
-                            f'{seen_in(self.root)}\n{_HELP}')
-        if not pairs:  # missing files of the config are reported later
-            return None
+            if self.options.given:
+                raise DataError(f'{self.root} has no images and label maps under known names. Found:\n'
+                                f'{seen_in(self.root)}\n{_HELP}')
+            return None  # missing files of the config are reported later
         parts = self.divided(pairs)
         folders = [self.base, self.root, *(pair.maps for pair in parts.values())]
         listed_names, source = conversion.names_beside([*folders[:2], *(pair.images for pair in parts.values())])
@@ -259,11 +258,7 @@ class _Finder:
 
 
 def ignore(cfg, layout: Layout, labels):
-    """Make the data sets, heads, padding and metrics of a config ignore some labels.
-
-    Raises:
-        ConfigError: A label is out of range, or a data set cannot ignore labels.
-    """
+    """Make data sets, heads, padding and metrics of a config ignore labels; `ConfigError`: it cannot ignore one."""
     if bad := [label for label in labels if not 0 <= label <= IGNORED]:
         raise ConfigError(f'--ignore-label accepts labels from 0 to {IGNORED}, got {bad[0]}')
     for dataset in datasets(cfg, LOADERS):

@@ -22,11 +22,7 @@ _ROUNDING = 0.01
 
 
 def find_yolo(root: Path, folders, options) -> Path | None:
-    """Return the file that describes a YOLO data set, or the folder of one without such a file; None if it has none.
-
-    Raises:
-        DataError: There are several files.
-    """
+    """Return the file that describes YOLO data, or a folder of it without one, or None; `DataError`: two such files."""
     inner = [path for path in folders if path.parent == root]  # archives often have one folder around everything
     return _find(root) or (_find(inner[0]) if len(inner) == 1 else None)
 

@@ -57,12 +57,12 @@ class Parser(ArgumentParser):
         for word in re.findall(r'--[\w-]+', unknown):
             if meant := nearest(word, known):
                 message += f'; did you mean {meant[0]} instead of {word}?'
-        words = self._words[self._words.index('--cfg-options') + 1:] if '--cfg-options' in self._words else []
         if 'required: ' in message:
             message += ''.join(f'. {word} reads the {"word" if word == "--report" else "words"} after it: put it last'
                                for word in self._words if re.match('--report$|--.*-annotations$', word))
-        if 'required: ' in message and (swallowed := [word for word in words if '=' not in word]):
-            message += f'. --cfg-options reads every word after it, including {swallowed[0]}: put it before'
+            words = self._words[self._words.index('--cfg-options') + 1:] if '--cfg-options' in self._words else []
+            if swallowed := [word for word in words if '=' not in word]:
+                message += f'. --cfg-options reads every word after it, including {swallowed[0]}: put it before'
         super().error(message)
 
 

@@ -53,11 +53,7 @@ class LoadImageChannels(LoadImageFromFile):
         return results
 
     def check(self, array, name) -> np.ndarray:
-        """Return an array (H, W, channels) or (H, W) as ``img``.
-
-        Raises:
-            DataError: It has another shape or type, or values that are NaN or infinite.
-        """
+        """Return an array (H, W, channels) or (H, W) as ``img``; `DataError`: other shape or type, NaN or infinity."""
         image = array[..., None] if array.ndim == 2 else array
         if image.ndim != 3 or image.shape[2] != self.channels or image.size == 0:
             is_tiff = Path(str(name)).suffix.lower() in _TIFF_SUFFIXES
@@ -74,11 +70,7 @@ class LoadImageChannels(LoadImageFromFile):
 
 
 def decode(data: bytes, path) -> np.ndarray:
-    """Return the array (H, W, C) or (H, W) of the bytes of an image file, its channels in the order of the file.
-
-    Raises:
-        DataError: They cannot be read.
-    """
+    """Return the array (H, W, C) or (H, W) of an image file's bytes, channels in its order; `DataError`: damaged."""
     suffix = Path(str(path)).suffix.lower()
     try:
         if suffix in ARRAY_SUFFIXES:

@@ -64,10 +64,7 @@ class ClassImages:
         """Return the names of the classes in the order of their labels.
 
         Those that are ``known`` are for a list without a ``classes.txt`` next to it, where otherwise the labels are the
-        names, and for images without classes.
-
-        Raises:
-            DataError: There are no classes, or the file of their names cannot be used.
+        names, and for images without classes. `DataError`: there are none, or the file of their names cannot be used.
         """
         if not self.is_labelled:
             return tuple(known or ())

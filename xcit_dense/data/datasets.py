@@ -25,12 +25,9 @@ _OF_MMPRETRAIN = ('CustomDataset', 'ImageNet', 'ImageNet21k', 'UnlabelledImages'
 
 
 def check_data(cfg: Config, loaders=LOADERS, on_findings: str = 'stop'):
-    """Raise one error if a file or folder of the data sets of ``loaders`` does not exist or is empty.
+    """Raise one `DataError`, with the expected layout, if a file or folder of data sets does not exist or is empty.
 
     With ``on_findings='warn'`` it is only logged. Data that is not on a disk is left to the framework.
-
-    Raises:
-        DataError: It shows the expected layout and the absolute paths that were checked.
     """
     needed = {dataset.root / Path(part).expanduser(): dataset.root for dataset in datasets(cfg, loaders)
               if not dataset.is_elsewhere for part in _needed_by(dataset)}

@@ -79,9 +79,20 @@ def read_files(paths, read, kind, source, use_cache: bool = True, name: str = 'f
         except Exception as error:  # PIL's readers raise many types of errors
             return ['unreadable', str(error) or type(error).__name__], None  # it may be readable next time
 
-    here = os.getcwd()
+    here, results = os.getcwd(), []
     paths = [os.path.join(here, path) for path in paths]
-    results = _in_threads(look, paths, name)
+    groups = [paths[i:i + _AT_ONCE] for i in range(0, len(paths), _AT_ONCE)]
+    Image.init()  # not in all threads at once
+    pool = ThreadPoolExecutor(min(16, 4 * (os.cpu_count() or 1)))
+    try:
+        with warnings.catch_warnings(), tqdm(total=len(paths), desc=name, unit=' files', leave=False,
+                                             disable=None) as bar:
+            warnings.simplefilter('ignore', Image.DecompressionBombWarning)
+            for group in pool.map(lambda group: [look(path) for path in group], groups):
+                results += group
+                bar.update(len(group))
+    finally:
+        pool.shutdown(cancel_futures=True)
     # other calls may have read more files of the same source
     seen = {**known, **{path: [stamp, state] for path, (state, stamp) in zip(paths, results, strict=True) if stamp}}
     if use_cache and seen != known:
@@ -89,29 +100,11 @@ def read_files(paths, read, kind, source, use_cache: bool = True, name: str = 'f
     return [FileState(*state) for state, _ in results]
 
 
-def _in_threads(function, items, name):
-    groups = [items[i:i + _AT_ONCE] for i in range(0, len(items), _AT_ONCE)]
-    results = []
-    Image.init()  # not in all threads at once
-    pool = ThreadPoolExecutor(min(16, 4 * (os.cpu_count() or 1)))
-    try:
-        with warnings.catch_warnings(), tqdm(total=len(items), desc=name, unit=' files', leave=False,
-                                             disable=None) as bar:
-            warnings.simplefilter('ignore', Image.DecompressionBombWarning)
-            for group in pool.map(lambda group: [function(item) for item in group], groups):
-                results += group
-                bar.update(len(group))
-    finally:
-        pool.shutdown(cancel_futures=True)
-    return results
-
-
 def read_header(path) -> dict:
     """Return the ``size`` of an image as it is stored and ``turned``, as OpenCV and mmcv read it. What only
     `LoadImageChannels` reads has ``channels``, and an image of 16 bits its ``highest`` value.
 
-    Raises:
-        Unreadable: It is cut off, or neither an image that OpenCV reads nor the array of an image.
+    `Unreadable`: it is cut off, or neither an image that OpenCV reads nor the array of an image.
     """
     if os.path.splitext(path)[1].lower() in ARRAY_SUFFIXES:
         return _read_array_header(path)
@@ -178,11 +171,7 @@ def read_map(path) -> dict:
 
 
 def read_class_list(path):
-    """Return the names in a ``classes.txt``, or None if there is no such file.
-
-    Raises:
-        DataError: It cannot be read, or has no names, empty names or repeated names.
-    """
+    """Return the names in a ``classes.txt``, None if there is none; `DataError`: no, empty or repeated names."""
     if not path.is_file():
         return None
     try:
@@ -198,8 +187,7 @@ def read_class_list(path):
 def read_json(path):
     """Return the content of a JSON file; orjson needs a third of the time of Python's parser on COCO's annotations.
 
-    Raises:
-        ValueError: It is not JSON; NaN and Infinity, as Python writes them, are accepted.
+    `ValueError`: it is not JSON. NaN and Infinity, as Python writes them, are accepted.
     """
     data, was_on = Path(path).read_bytes(), gc.isenabled()
     gc.disable()  # it would search millions of new objects for cycles, which JSON does not have

@@ -43,11 +43,7 @@ def names_below(folder, hidden_folders: bool = False) -> list:
 
 
 def find_images(source, suffixes=IMAGE_SUFFIXES):
-    """Return the folder and the sorted image files of a file, whatever its suffix is, or a folder, see `files_below`.
-
-    Raises:
-        DataError: There are no images.
-    """
+    """Return folder and sorted images of a file with any suffix, or a folder, as `files_below`; `DataError`: none."""
     source = Path(source).expanduser()
     if source.is_file():
         return source.parent, [source]
@@ -97,11 +93,7 @@ def _walk(folder, hidden_folders, above):
 
 
 def names_in_list(path) -> list:
-    """Return the names in a list of images, one per line, with ``/`` also where it was written on Windows.
-
-    Raises:
-        DataError: It cannot be read.
-    """
+    """Return the names in a list of images, one per line, with ``/`` also from Windows; `DataError`: it is damaged."""
     try:
         return [line.strip() for line in with_slashes(read_text(Path(path).expanduser())).splitlines() if line.strip()]
     except (OSError, ValueError) as error:

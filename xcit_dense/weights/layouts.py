@@ -58,8 +58,7 @@ LAYOUTS = {
                ('.mlp.fc1.', '.ffn.layers.0.0.'), ('.mlp.fc2.', '.ffn.layers.1.'), ('.head.', '.head.fc.'))),
     'PASSL': Layout(
         "weights in PASSL's layout", in_whole_model=True, transposes=True,
-        names=(('.head.', '.head.fc_cls.'), ('.running_mean.', '._mean.'), ('.running_var.', '._variance.'))),
-}
+        names=(('.head.', '.head.fc_cls.'), ('.running_mean.', '._mean.'), ('.running_var.', '._variance.')))}
 
 
 def part_of(name: str) -> str:
@@ -99,9 +98,7 @@ class Contents:
         """Recognise tensors by their names, and translate those of an XCiT to the authors' names.
 
         If XCiT's names begin with ``backbone.`` or another prefix, the other tensors are the rest of a whole model.
-
-        Raises:
-            CheckpointError: A query, key or value of class attention is missing, or there are several XCiT models.
+        `CheckpointError`: a query, key or value of class attention is missing, or there are several XCiT models.
         """
         if not holds_xcit(state):
             return cls(None, {}, state)
@@ -163,10 +160,8 @@ class Contents:
 
     def __str__(self):
         if self.layout is None:
-            names = list(self.rest)
-            if not names:
-                return 'no XCiT weights'
-            return f'no XCiT weights, but {counted(len(names), "tensors")} such as {", ".join(names[:3])}'
+            others = f', but {counted(len(self.rest), "tensors")} such as {", ".join([*self.rest][:3])}'
+            return 'no XCiT weights' + others * bool(self.rest)
         parts = ', '.join('class token' if (part, self.num_classes) == ('classifier', None) else part
                           for part in self.parts)
         parts = f' with {parts}' if parts else ''

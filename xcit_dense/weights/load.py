@@ -75,17 +75,15 @@ def load_backbone(model, source, prefix: str = None):
         CheckpointError: The file cannot be read, or belongs to another model.
     """
     contents, title, wanted = _read_for(model, source, prefix)
-    has_pyramid = 'pyramid' in contents.parts
-
-    def may_lack(name):
-        return not has_pyramid and part_of(name) == 'pyramid'
+    lacks_pyramid = 'pyramid' not in contents.parts
 
     def may_leave(name):
         if block := re.match(r'blocks\.(\d+)\.', name):
             return len(model.blocks) <= int(block[1]) < model.arch.depth
         return part_of(name) in ('classifier', 'pyramid')
 
-    _load_part(model, contents.tensors, contents, title, wanted, may_lack, may_leave)
+    _load_part(model, contents.tensors, contents, title, wanted,
+               lambda name: lacks_pyramid and part_of(name) == 'pyramid', may_leave)
 
 
 def load_classifier(model, source, prefix: str = None):

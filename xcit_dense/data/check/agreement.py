@@ -15,11 +15,7 @@ from .findings import Finding
 
 def wanted_classes(dataset, from_data: bool):
     """Return the class names that a config sets for its data set, or without ``from_data`` the data set's own; None if
-    any will do.
-
-    Raises:
-        DataError: The config names a file of classes that cannot be read.
-    """
+    any will do. `DataError`: the config names a file of classes that cannot be read."""
     names = (dataset.get('metainfo') or {}).get('classes') or dataset.get('classes')  # mmpretrain accepts both
     if isinstance(names, str):
         try:

@@ -129,12 +129,8 @@ def check_all_classes(cfg, name, findings) -> list:
 def check_before_training(cfg, on_findings: str = 'stop'):
     """Check the data that a training will use, see `check_data_sets`; of several processes only the first one does.
 
-    Call it before `xcit_dense.data.classes.take_classes`, which stops at the first problem. ``on_findings='warn'`` only
-    logs errors. Warnings are always logged.
-
-    Raises:
-        ConfigError: ``on_findings`` is something else.
-        DataError: There are errors: the message has the first ones, their number, and the command that shows all.
+    Call it before `xcit_dense.data.classes.take_classes`, which stops at the first problem. Warnings are logged, with
+    ``on_findings='warn'`` errors too; otherwise a `DataError` has the first ones, and the command that shows all.
     """
     if on_findings not in ('stop', 'warn'):
         raise ConfigError(f'on_findings must be stop or warn, not {on_findings!r}')
@@ -179,10 +175,9 @@ def classified_data(cfg, loaders=LOADERS[2:]) -> list:
 
 
 def check_before_test(cfg, loaders=LOADERS[2:]):
-    """Check what evaluators read, and classes and lists of `classified_data`, but no images. Warnings are logged.
+    """Check what evaluators read, and classes and lists of `classified_data`, but no images; warnings are logged.
 
-    Raises:
-        DataError: The test would stop, or the data has labels that the model cannot predict.
+    `DataError`: the test would stop, or the data has labels that the model cannot predict.
     """
     beside = check_beside(cfg, loaders)
     if wrong := [found.sentence for found in beside if found.severity == ERROR]:
@@ -222,11 +217,7 @@ def warn_of_other_classes(cfg, checkpoint, source):
 
 
 def check_learned_alike(cfg):
-    """Check that what a test learns from the training images it can predict for the test images.
-
-    Raises:
-        DataError: Training images have no labels, or class folders of the two have different names or another order.
-    """
+    """Raise a `DataError` unless a test can predict for the test images what it learns from the training images."""
     first = None
     for dataset in classified_data(cfg, (LOADERS[0], LOADERS[2])):
         source = ClassImages(dataset)

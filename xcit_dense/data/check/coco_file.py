@@ -15,16 +15,14 @@ from ..files import read_json
 PARTS = dict(
     images=dict(id='id', file_name='text', width='number', height='number'),
     categories=dict(id='id', name='text'),
-    annotations=dict(id='id', image_id='id', category_id='id', bbox='box', area='number'),
-)
+    annotations=dict(id='id', image_id='id', category_id='id', bbox='box', area='number'))
 #: By kind of field, whether a value is right, and what it must be.
 _KINDS = {
     'id': (lambda value: isinstance(value, (int, str, float)), 'a number or a string'),  # 1.0 equals 1 everywhere
     'text': (lambda value: isinstance(value, str), 'a string'),
     'number': (lambda value: isinstance(value, (int, float)), 'a number'),
     'box': (lambda value: isinstance(value, list) and len(value) == 4 and set(map(type, value)) <= {int, float},
-            'a list of 4 numbers'),
-}
+            'a list of 4 numbers')}
 #: Coordinates beyond this many times the longer side of the image are absurd.
 FAR = 10
 
