@@ -3,6 +3,7 @@ import os
 import re
 from collections import Counter
 from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from .._utils.files import drawn_in
@@ -167,13 +168,11 @@ def part_from(path: Path, content: dict, name: str, root: Path, folders, images=
 
 
 def _forms(names):
-    """Yield ways to read a name, the most literal first: unchanged, without some of its leading folders, and without
+    """Return ways to read a name, the most literal first: unchanged, without some of its leading folders, and without
     the prefix that Label Studio adds to the name of an upload."""
     deepest = max(with_slashes(name).count('/') for name in names)
-    yield lambda name: name
-    for skipped in range(deepest + 1):
-        yield lambda name, skipped=skipped: _shortened(name, skipped)
-    yield lambda name: re.sub('^[0-9a-f]{8}-', '', _shortened(name, deepest))
+    shortened = [partial(_shortened, skipped=skipped) for skipped in range(deepest + 1)]
+    return [lambda name: name, *shortened, lambda name: re.sub('^[0-9a-f]{8}-', '', shortened[-1](name))]
 
 
 def _shortened(name, skipped):

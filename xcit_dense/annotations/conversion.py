@@ -46,8 +46,7 @@ def read_palette(path) -> dict:
 
     `DataError`: a line is anything but a name and three numbers from 0 to 255, or has a name or a colour once more.
     """
-    entries = _entries(Path(path))
-    if not entries:
+    if not (entries := _entries(Path(path))):
         raise DataError(f'{path} is not a palette: each line must be "name r g b", "r g b name", "name,r,g,b" or '
                         '"name:r,g,b::", with numbers from 0 to 255; JSON must be {"name": [r, g, b]}')
     names, colours = zip(*entries, strict=True)

@@ -15,8 +15,6 @@ from ..weights.contents import config_of_checkpoint, run_of
 from ..weights.files import checkpoints_in, read_notes
 from ..weights.read import read_checkpoint
 
-#: The name of the writer in the record of the folder.
-_TOOL = 'place_data'
 _ROOT, _DIVIDED = 'root.txt', 'divided.json'
 #: The share of images for validation by default.
 VAL_SHARE = 0.2
@@ -52,7 +50,7 @@ class Made(OwnFiles):
         if aside or elsewhere:
             folder = folder / hashlib.sha256(self._root).hexdigest()[:8]
         self.earlier = [folder, training]
-        super().__init__(folder, _TOOL, overwrite=None)
+        super().__init__(folder, 'place_data', overwrite=None)
 
     def write(self, name: str, data: bytes) -> Path:
         """Write a file and return its path.
@@ -139,8 +137,7 @@ def hold_out(images, made: Made, source: str, fix: str, share, judged) -> tuple:
                               'images. Omit it, or use another --work-dir')
         known = {}
     made.share = share = share or before or VAL_SHARE
-    held = _draw(images, known, share, judged)
-    if held is None:
+    if (held := _draw(images, known, share, judged)) is None:
         raise DataError(f'{source} has only {counted(len(judged), "images")} with annotations, too few for training '
                         f'and validation. Name other images for validation with {fix}')
     parts = {part: [name for name in images if (name in held) == (part == 'val')] for part in ('train', 'val')}

@@ -63,10 +63,10 @@ def find_detection(cfg, root: Path, options, made: Made):
     if 'train' in parts and 'val' not in parts:
         parts, divided = divide(parts, made, root, options.val_share)
         notes.append(divided)
-    if cfg.get('classes_from_data') and (left_out := coco.without_parents(list(parts.values()), root)):
-        notes.append(f'without the category {listed(map(repr, left_out))}, which has no objects and is only the '
-                     'parent of others')
     if cfg.get('classes_from_data'):
+        if left_out := coco.without_parents(list(parts.values()), root):
+            notes.append(f'without the category {listed(map(repr, left_out))}, which has no objects and is only the '
+                         'parent of others')
         with suppress(TypeError):  # of ids that the check reports
             coco.number_alike(parts.values(), root)
     for key, part in parts.items():
@@ -199,8 +199,7 @@ def _parts_of_coco(cfg, root, images, given, folders):
 
 
 def _read_given(part, path):
-    content = coco.read_annotations(path)
-    if content is None:
+    if (content := coco.read_annotations(path)) is None:
         raise DataError(f'--{part}-annotations: {path} is not a COCO annotation file: it must have the lists images, '
                         'annotations and categories')
     return content

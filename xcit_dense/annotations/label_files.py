@@ -216,11 +216,11 @@ def _by_names(form, files, root, notes):
         paths = {part: path for part, words in dict(WORDS, all=('trainval', 'default')).items() if base
                  for word in words if (path := base.parent / form.lists / f'{word}.txt').is_file()}
         for part, path in paths.items():
-            words = [word for line in names_in_list(path) for word in [[
-                text for text in (line.strip('"'), line.split()[0], Path(line.split()[0]).stem) if text in names]]]
-            if missing := words.count([]):
+            tries = [(line.strip('"'), line.split()[0], Path(line.split()[0]).stem) for line in names_in_list(path)]
+            found = [next((names[word] for word in words if word in names), None) for words in tries]
+            if missing := found.count(None):
                 notes.append(f'left out {counted(missing, "names")} without a file of labels in {below(path, root)}')
-            for file in (names[found[0]] for found in words if found):
+            for file in filter(None, found):
                 parts.setdefault(file, 'train' if part == 'all' else part)
         if paths and parts.keys().isdisjoint(members):
             raise DataError(f'{listed(below(path, root) for path in paths.values())}: no name there is that of a file '

@@ -106,8 +106,8 @@ def together(records, width: int, height: int) -> dict:
     if not any(record['segmentation'] for record in records):
         lows, extents = np.split(np.array([record['bbox'] for record in records]), 2, 1)
         return dict(records[0], **box(*lows.min(0).tolist(), *(lows + extents).max(0).tolist()))
-    polygons = [polygon for record in map(with_corners, records) for polygon in record['segmentation']]
     if all(isinstance(record['segmentation'], list) for record in records):
+        polygons = [polygon for record in map(with_corners, records) for polygon in record['segmentation']]
         return dict(records[0], **outline(*([*zip(polygon[::2], polygon[1::2], strict=True)] for polygon in polygons)))
     return dict(records[0], **mask_of(mask_api.merge([drawn(record, width, height) for record in records])))
 

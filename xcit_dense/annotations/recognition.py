@@ -68,8 +68,7 @@ def find_unlabelled(cfg, root: Path, options, made):
     if dataset.get('ann_file') and not options.given or not images.is_dir():
         return None
     source = UnlabelledSource(dict(dataset, data_prefix=dict(img_path=str(images)), ann_file=''))
-    count = len(source.images())
-    if not count:
+    if not (count := len(source.images())):
         raise DataError(source.nothing())
     # written into the config, so that nobody has to find out again
     settings = dict(left_out=list(source.left_out))

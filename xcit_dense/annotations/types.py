@@ -55,8 +55,7 @@ def describe(layout: Layout) -> str:
     """Return a block of lines on a folder: its layout, its parts, the classes, and the notes."""
     lines = [('data', f'{layout.name} in {layout.root}')]
     for name, words in PARTS.items():
-        part = layout.parts.get(name)
-        if part is not None:
+        if (part := layout.parts.get(name)) is not None:
             counts = [counted(number, plural) for number, plural in ((part.count, 'images'), (part.objects, 'objects'))
                       if number is not None]
             origin = part.origin or part.annotations and below(part.annotations, layout.root)

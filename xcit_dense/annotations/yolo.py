@@ -52,8 +52,7 @@ def read_yolo(source: Path, root: Path, folders=(), options=NO_OPTIONS, made=Non
     entries, found = entries if any(entries.values()) else _usual_folders(base), {}
     images = {part: path for part in WORDS if (path := options.path(part, 'images', root))}
     for part, entry in {**entries, **images}.items():
-        paths = _images_of(entry, base, description.get('path')) if entry else []
-        if paths:
+        if paths := _images_of(entry, base, description.get('path')) if entry else []:
             found[part] = paths
         elif part == 'train':
             raise DataError(f'{source}: its training images {shown(entry)} do not exist. Set their folder with '
@@ -104,10 +103,8 @@ def _usual_folders(root):
 
 def _names_of(description, source, base):
     """Return the class names in the order of their numbers: of the description, or else in classes.txt."""
-    names = description.get('names')
-    if names is None:
-        names = read_class_list(base / 'classes.txt') or read_class_list(base / 'labels/classes.txt')
-        if not names:
+    if (names := description.get('names')) is None:
+        if not (names := read_class_list(base / 'classes.txt') or read_class_list(base / 'labels/classes.txt')):
             raise DataError(f'{source} has no class names: write them into {base / "classes.txt"}, one per line')
     elif isinstance(names, dict):
         numbered = {str(number): name for number, name in names.items()}
@@ -122,8 +119,7 @@ def _images_of(entry, base, above):
     """Return the image paths of a part: from a folder, several folders, or a list of images."""
     paths = []
     for name in entry if isinstance(entry, list) else [entry]:
-        place = _place_of(str(name), base, above)
-        if place is None:
+        if (place := _place_of(str(name), base, above)) is None:
             continue
         if place.is_dir():
             paths += [path for path in files_below(place) if path.suffix.lower() in IMAGE_SUFFIXES + OTHER_SUFFIXES]

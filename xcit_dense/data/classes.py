@@ -22,8 +22,6 @@ from .pipelines import ignored_labels
 #: object, the classes of a backbone's own classifier, classes of stuff, and a boundary.
 _OTHER_CLASSES = ('rpn_head', 'backbone', 'semantic_head')
 _OTHER_CLASSES_TYPES = ('FusedSemanticHead', 'STDCHead')
-#: The backbone whose own classifier is the classifier of the model.
-_CLASSIFIER = 'XCiTClassifier'
 #: The number of classes in the configs of this package: of COCO, ADE20k and ImageNet, and none.
 _OF_RECIPES = 80, 150, 1000, 0
 
@@ -67,8 +65,7 @@ def take_classes(cfg: Config, checkpoint=None, source=None, loaders=LOADERS[:2],
         if differences.pop('category_ids', '') and not any(differences.values()):  # mmdet numbers them in each file
             print_log(f'{dataset.name} has other category ids than {origin}: its classes are matched by name',
                       logger='current')
-        words = '; '.join(f'{key}: {difference}' for key, difference in differences.items() if difference)
-        if words:
+        if words := '; '.join(f'{key}: {difference}' for key, difference in differences.items() if difference):
             advice = ClassImages(dataset).advice if dataset.reader == 'CustomDataset' else ''
             stop_or_warn(f'{dataset.name} ({dataset.root.absolute()}) has different classes than {origin}, or a '
                          f'different order: {words}. Make them the same'
@@ -83,8 +80,7 @@ def known_classes(checkpoint, source=None) -> tuple:
 
 
 def difference_of(found, wanted) -> str:
-    """Describe how one list of classes differs from another: missing and extra names, or where the order differs; else
-    return ''."""
+    """Describe how a list of classes differs from another: missing and extra names, or the order; '' if it does not."""
     sides = (('without', [name for name in wanted if name not in found]),
              ('with', [name for name in found if name not in wanted]))
     words = [f'{word} {listed(map(repr, names))}' for word, names in sides if names]
@@ -144,7 +140,8 @@ def heads_of_classes(node, key=''):
     """Yield every dict in a model's config whose `class_count` is, or should be, the number of classes of the data."""
     if isinstance(node, dict):
         name = type_name(node.get('type'))
-        is_classifier = name == _CLASSIFIER and node.get('num_classes') != 0  # without a head of its own
+        # the backbone whose own classifier is that of the model, unless that has a head
+        is_classifier = name == 'XCiTClassifier' and node.get('num_classes') != 0
         if not is_classifier and (key.endswith(_OTHER_CLASSES) or name in _OTHER_CLASSES_TYPES):
             return
         has_things_only = 'num_things_classes' in node and node.get('num_stuff_classes') == 0

@@ -20,8 +20,7 @@ def key_metric(cfg: Config) -> str | None:
     It is what ``save_best`` names, else the main one of the first evaluator of the validation that has one here: mask
     AP, or box AP without masks; mIoU; top-1.
     """
-    named = ((cfg.get('default_hooks') or {}).get('checkpoint') or {}).get('save_best')
-    named = named[0] if isinstance(named, (list, tuple)) else named
+    named = _listed(((cfg.get('default_hooks') or {}).get('checkpoint') or {}).get('save_best'))[0]
     if named and named != 'auto':
         return named
     for _, metric in evaluators(cfg, LOADERS[1:2]) if cfg.get('val_cfg') is not None else ():

@@ -26,7 +26,6 @@ from .channels import ARRAY_SUFFIXES, decode
 
 #: Formats that OpenCV reads too; PIL has others that run external programs.
 FORMATS = ('JPEG', 'PNG', 'BMP', 'TIFF', 'WEBP', 'JPEG2000', 'PPM', 'GIF')
-_ORIENTATION = 0x0112
 #: The bytes near the end of a complete file; cameras may write more after them.
 _END_MARKS = {'JPEG': b'\xff\xd9', 'PNG': b'IEND'}
 _TAIL = 4096
@@ -114,7 +113,7 @@ def read_header(path) -> dict:
             # OpenCV rotates only these; a PNG without a mark at its start would be decoded to look for one at its end
             if kind in ('JPEG', 'MPO', 'PNG') and 'exif' in image.info:
                 with suppress(Exception):  # a damaged mark raises many types of errors, and OpenCV ignores it
-                    orientation = image.getexif().get(_ORIENTATION)
+                    orientation = image.getexif().get(0x0112)
     except (Image.UnidentifiedImageError, Image.DecompressionBombError):  # Pillow refuses large ones, OpenCV does not
         return _decoded_header(path)
     if kind in _END_MARKS:

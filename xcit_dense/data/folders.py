@@ -51,8 +51,7 @@ def find_images(source, suffixes=IMAGE_SUFFIXES):
         if re.match(r'\d+$|\w\w+:/', str(source)):
             raise DataError(f'{source} is no file on this machine: download what is at an address, record a camera')
         raise DataError(f'there is no image or folder {source.absolute()}')
-    paths = [path for path in files_below(source) if path.suffix.lower() in suffixes]
-    if not paths:
+    if not (paths := [path for path in files_below(source) if path.suffix.lower() in suffixes]):
         raise DataError(f'there is no image in {source.absolute()}; looked for {", ".join(suffixes)}')
     return source, paths
 

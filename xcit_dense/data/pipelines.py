@@ -8,7 +8,6 @@ from .files import IGNORED
 from .folders import IMAGE_SUFFIXES
 
 _FRAMEWORKS = ('mmcv', 'mmengine', 'mmdet', 'mmseg', 'mmpretrain')
-_ORIENTED = ('turbojpeg', 'tifffile')
 
 
 def loads_masks(dataset) -> bool:
@@ -23,7 +22,7 @@ def turns_images(dataset) -> bool:
         return True
     colours = argument_of(kind, step, 'color_type', 'color')
     return (colours != 'unchanged' and 'ignore_orientation' not in colours
-            and argument_of(kind, step, 'imdecode_backend', 'cv2') not in _ORIENTED)
+            and argument_of(kind, step, 'imdecode_backend', 'cv2') not in ('turbojpeg', 'tifffile'))
 
 
 def image_suffixes(dataset) -> tuple:

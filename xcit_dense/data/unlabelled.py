@@ -196,15 +196,13 @@ class MultiCrop(BaseTransform):
 def _view(size, ratio, blur, solarises=False):
     """Return a function from an image to a view of it, both of PIL."""
     from torchvision import transforms  # takes over a second
-    steps = [transforms.RandomResizedCrop(size, ratio, interpolation=transforms.InterpolationMode.BICUBIC),
-             transforms.RandomHorizontalFlip(),
-             transforms.RandomApply([transforms.ColorJitter(0.4, 0.4, 0.2, 0.1)], 0.8),
-             transforms.RandomGrayscale(0.2)]
-    if blur:
-        steps.append(transforms.RandomApply([_blurred], blur))
-    if solarises:
-        steps.append(transforms.RandomSolarize(128, 0.2))
-    return transforms.Compose(steps)
+    return transforms.Compose([
+        transforms.RandomResizedCrop(size, ratio, interpolation=transforms.InterpolationMode.BICUBIC),
+        transforms.RandomHorizontalFlip(),
+        transforms.RandomApply([transforms.ColorJitter(0.4, 0.4, 0.2, 0.1)], 0.8),
+        transforms.RandomGrayscale(0.2),
+        *[transforms.RandomApply([_blurred], blur)] * bool(blur),
+        *[transforms.RandomSolarize(128, 0.2)] * solarises])
 
 
 def _blurred(image):

@@ -143,8 +143,7 @@ def classes_of_checkpoint(checkpoint, source) -> tuple:
     Raises:
         CheckpointError: There are none.
     """
-    classes = get_dataset_meta(checkpoint).get('classes')
-    if not classes:
+    if not (classes := get_dataset_meta(checkpoint).get('classes')):
         raise CheckpointError(f'{source} holds no class names (meta.dataset_meta.classes or meta.CLASSES), and its '
                               'config takes them from the data. Use the checkpoint of a training run with '
                               'labels; one without labels (DINO) can be measured with test --knn or --linear.')

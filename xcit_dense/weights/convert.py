@@ -156,14 +156,24 @@ class _Unknown(Exception):
     """A value has no plain form."""
 
 
-def to_plain(checkpoint: dict) -> dict:
+def to_plain(checkpoint: dict, prefix: str = '') -> dict:
     """Return a checkpoint in plain values. A value without a plain form is left out, with a warning.
 
     Log buffers and arrays become dicts that `from_plain` turns back, bit for bit; in ``meta``, which the frameworks
     read, arrays and sets become lists. NumPy numbers become Python numbers, members of an enumeration their values,
-    and subclasses of dict, list, tuple, tensor, text and numbers their base class.
+    and subclasses of dict, list, tuple, tensor, text and numbers their base class. ``prefix`` is that of a part of it.
     """
-    return _plain_dict(checkpoint, '')
+    plain = {}
+    for key, item in checkpoint.items():
+        name = f'{prefix}{key}'
+        try:
+            plain[_plain(key, name)] = _plain(item, name)
+        except _Unknown as unknown:
+            kind = unknown.args[0]
+            print_log(f'the checkpoint leaves out {name}, which is (or holds) a {kind.__module__}.{kind.__qualname__}: '
+                      'checkpoints hold only plain values. A resumed run starts without it.', logger='current',
+                      level=logging.WARNING)
+    return OrderedDict(plain) if isinstance(checkpoint, OrderedDict) else plain
 
 
 def from_plain(value):
@@ -191,15 +201,13 @@ def _plain(value, name):
     if isinstance(value, HistoryBuffer):
         numbers = {key: torch.from_numpy(np.array(vars(value)[key])) for key in HISTORIES}
         return {KIND: 'history', **numbers, 'max_length': value.max_length}
-    if isinstance(value, np.ndarray) and name.startswith('meta.'):
-        return _plain(value.tolist(), name)
+    if isinstance(value, (np.ndarray, set, frozenset)) and name.startswith('meta.'):
+        return _plain(value.tolist() if isinstance(value, np.ndarray) else sorted(value, key=str), name)
     if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):  # its mask would be lost
         with suppress(TypeError):  # of text or objects
             return {KIND: 'array', 'data': torch.from_numpy(value.astype(value.dtype.newbyteorder('=')))}
-    if isinstance(value, (set, frozenset)) and name.startswith('meta.'):
-        return _plain(sorted(value, key=str), name)
     if isinstance(value, dict):
-        return _plain_dict(value, f'{name}.')
+        return to_plain(value, f'{name}.')
     for base in (list, tuple):
         if isinstance(value, base):
             return base(_plain(item, f'{name}.{i}') for i, item in enumerate(value))
@@ -209,17 +217,3 @@ def _plain(value, name):
         if isinstance(value, base):
             return base.__new__(base, value)
     raise _Unknown(type(value))
-
-
-def _plain_dict(value, prefix):
-    plain = {}
-    for key, item in value.items():
-        name = f'{prefix}{key}'
-        try:
-            plain[_plain(key, name)] = _plain(item, name)
-        except _Unknown as unknown:
-            kind = unknown.args[0]
-            print_log(f'the checkpoint leaves out {name}, which is (or holds) a {kind.__module__}.{kind.__qualname__}: '
-                      'checkpoints hold only plain values. A resumed run starts without it.', logger='current',
-                      level=logging.WARNING)
-    return OrderedDict(plain) if isinstance(value, OrderedDict) else plain

@@ -144,8 +144,7 @@ def newest_checkpoint(work_dir, to_resume: bool = False) -> Path:
     # best checkpoints repeat older ones, whatever their file times are
     files.sort(key=lambda path: (path == pointed, not is_best(path), path.stat().st_mtime_ns), reverse=True)
     for path in files:
-        wrong = damage(path)
-        if wrong is None:
+        if (wrong := damage(path)) is None:
             return path
         print_log(f'{path} is damaged and skipped: {wrong}', logger='current', level=logging.WARNING)
     raise CheckpointError(f'no {"intact " if files else ""}checkpoint in {Path(work_dir).absolute()}. Use a checkpoint '

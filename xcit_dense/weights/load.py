@@ -12,8 +12,6 @@ from .layouts import Contents, figures_of, part_of, size_title
 from .read import read_checkpoint
 from .zoo import fetch
 
-#: How the name of the weight of the stem's first convolution ends, in the authors' layout.
-_STEM = 'patch_embed.proj.0.0.weight'
 #: What errors say about a file with a class token and without classes, and what it can be used for.
 WITHOUT_CLASSES = (
     'has no classes, like the files of DINO: measure its features with `test CONFIG FILE --knn` or `--linear` and '
@@ -42,8 +40,7 @@ def load_model(model, checkpoint, source):
 
 
 def state_for(model, checkpoint, source):
-    """Return the tensors of a checkpoint by the names of a whole model, what messages call them, and their `Contents`.
-    """
+    """Return the tensors of a checkpoint by the names of a whole model, how messages call them, and `Contents`."""
     models, branches = Models(checkpoint), {name.partition('.')[0] for name in model.state_dict()}
     if branches == {'student', 'teacher'} <= models.states.keys():
         whole = {f'{branch}.{name}': value for branch in branches for name, value in models.states[branch].items()}
@@ -126,8 +123,9 @@ def fit_channels(model, state: dict, source) -> dict:
     spread = {}
     for name, value in model.state_dict().items():
         found = state.get(name)
-        if name.endswith(_STEM) and found is not None and found.dim() == 4 and found.is_floating_point() and (
-                found.shape[1] != value.shape[1] and found[:, :1].shape == value[:, :1].shape):
+        if name.endswith('patch_embed.proj.0.0.weight') and found is not None and found.dim() == 4 and (
+                found.is_floating_point() and found.shape[1] != value.shape[1]
+                and found[:, :1].shape == value[:, :1].shape):
             spread[name] = spread_channels(found.float(), value.shape[1])
             print_log(f'{name}: the weights of {source} are for images with '
                       f'{counted(found.shape[1], "channels")}; they are spread over {value.shape[1]}', logger='current')

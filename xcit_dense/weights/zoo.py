@@ -26,7 +26,6 @@ from .files import CHECKPOINT_KINDS, best_checkpoint, kind_of_file
 
 PREFIX = 'xcit://'
 _HOST = 'https://dl.fbaipublicfiles.com/xcit'
-_TIMEOUT = 30  # seconds without a byte
 
 
 @dataclass(frozen=True)
@@ -153,7 +152,7 @@ def _transfer(url, part, title):
     """Download an address to the file ``part``, with a progress bar, and return the SHA-256."""
     digest = hashlib.sha256()
     opener = urllib.request.build_opener(_Redirects)
-    with opener.open(url, timeout=_TIMEOUT) as answer, open(part, 'wb') as file:
+    with opener.open(url, timeout=30) as answer, open(part, 'wb') as file:  # in seconds without a byte
         size = int(answer.headers.get('Content-Length') or 0)
         with tqdm(total=size or None, desc=title, unit='B', unit_scale=True) as bar:
             while block := answer.read(1 << 20):

@@ -24,8 +24,7 @@ def check_class_images(source, wanted, trained: bool, use_cache: bool) -> Report
     check = _Check(source, wanted, trained, use_cache)
     if not check.labels():
         return check.report([])
-    images = source.images()
-    if not images:
+    if not (images := source.images()):
         check.add('no-images', source.source, value=f'looked for {", ".join(sorted(source.suffixes))}')
     check.unread()
     headers = check.read([path for path, _ in images], read_image, 'class images')

@@ -202,19 +202,17 @@ class Report:
             return ''
         total, top = sum(amount for *_, amount in self.classes), max(amount for *_, amount in self.classes)
         width = min(max(len(printable(name)) for name, _, _ in self.classes), 30)
-        is_same = self.unit == 'images'
-        lines = [f'  {"class":{width}}  {"images":>9}' + ('' if is_same else f'  {self.unit:>15}')]
+        has_both = self.unit != 'images'
+        lines = [f'  {"class":{width}}  {"images":>9}' + f'  {self.unit:>15}' * has_both]
         used = [entry for entry in self.classes if entry[2]]
         if len(used) > _ROWS:
             order = sorted(used, key=lambda entry: -entry[2])
             used = [*order[:_ROWS // 2], *order[-_ROWS // 2:]]
             lines[0] += f'  (the {_ROWS // 2} largest and the {_ROWS // 2} smallest of {len(order)})'
         for name, images, amount in used:
-            lines.append(f'  {printable(name)[:width]:{width}}  {images:>9,}'
-                         + ('' if is_same else f'  {amount:>15,}')
+            lines.append(f'  {printable(name)[:width]:{width}}  {images:>9,}' + f'  {amount:>15,}' * has_both
                          + f'  {amount / total:>6.1%} {"#" * round(40 * amount / top)}')
-        without = [printable(name) for name, _, amount in self.classes if not amount]
-        if without:
+        if without := [printable(name) for name, _, amount in self.classes if not amount]:
             lines.append(f'  without {self.unit}: {", ".join(without)}')
         return '\n'.join(line.rstrip() for line in lines)
 
