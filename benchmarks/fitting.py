@@ -40,6 +40,8 @@ class Kind(NamedTuple):
     #: Whether the frequency of a class falls with its number.
     rare: bool = False
     config: str = DETECTION
+    #: By class, if they differ: the share of the objects, and what to put in place of ``sizes`` and ``thin``.
+    by_class: tuple = ()
 
 
 KINDS = dict(
@@ -50,7 +52,14 @@ KINDS = dict(
     bars=Kind(100, 480, 360, (50, 180), (4, 12), 2, thin=0.06),
     big=Kind(40, 2000, 1500, (100, 400), (3, 8), 4),
     cracks=Kind(80, 512, 384, (80, 300), (1, 3), 1, thin=0.02, grey=True, config=SEGMENTATION),
-    land=Kind(200, 256, 256, (40, 150), (3, 8), 6, rare=True, config=SEGMENTATION))
+    land=Kind(200, 256, 256, (40, 150), (3, 8), 6, rare=True, config=SEGMENTATION),
+    # after resizing, the medians of the classes are 57, 31 and 12 pixels
+    mixed=Kind(205, 640, 480, (), (9, 18), 3, grey=True, by_class=(
+        (0.08, dict(sizes=(220, 320))), (0.85, dict(sizes=(96, 168))), (0.07, dict(sizes=(34, 48))))),
+    # scratches are in one image of a hundred or less
+    roads=Kind(200, 320, 320, (), (3, 6), 3, config=SEGMENTATION, by_class=(
+        (0.7, dict(sizes=(60, 150))), (0.298, dict(sizes=(150, 250), thin=0.03)),
+        (0.002, dict(sizes=(80, 160), thin=0.012)))))
 
 
 def draw(kind, rng):
@@ -59,12 +68,14 @@ def draw(kind, rng):
     coarse = rng.normal(size=(kind.height // 20 + 2, kind.width // 20 + 2, 3)).astype(np.float32)
     picture = 120 + 18 * cv2.resize(coarse, size, interpolation=cv2.INTER_CUBIC)
     picture += rng.normal(size=picture.shape).astype(np.float32) * 6
-    weights = 1 / np.arange(1, kind.classes + 1) ** (1.3 if kind.rare else 0)
+    weights = np.array([share for share, _ in kind.by_class] or
+                       1 / np.arange(1, kind.classes + 1) ** (1.3 if kind.rare else 0))
     objects = []
     for _ in range(rng.integers(kind.objects[0], kind.objects[1] + 1)):
         label = int(rng.choice(kind.classes, p=weights / weights.sum()))
-        length = rng.uniform(*kind.sizes)
-        radii = np.array([1, kind.thin or rng.uniform(0.7, 1)]) * length / 2
+        own = kind._replace(**kind.by_class[label][1]) if kind.by_class else kind
+        length = rng.uniform(*own.sizes)
+        radii = np.array([1, own.thin or rng.uniform(0.7, 1)]) * length / 2
         turns = np.arange(_SIDES[label % len(_SIDES)] or 20) * 2 * np.pi
         turns = turns / len(turns) + (np.pi / 4 if len(turns) == 4 else 0)
         turn = rng.uniform(0, np.pi)

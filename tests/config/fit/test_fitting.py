@@ -13,6 +13,7 @@ from helpers.tools import run_process
 from xcit_dense.config.check.keys import value_at
 from xcit_dense.config.fit import describe_fit, look
 from xcit_dense.config.fit.fitting import PARTS, fit, fits_itself, use_fit
+from xcit_dense.config.fit.geometry import anchors_of, best_ious
 from xcit_dense.config.fit.maps import IOU_LOSS
 from xcit_dense.config.image_size import box_of, set_image_size
 from xcit_dense.config.length import set_length
@@ -70,7 +71,9 @@ def test_the_record_says_what_was_changed_from_what_and_why(boxes):
     fit(cfg := config_for(boxes))
     found = {change['key']: change for change in cfg.fitted}
     assert (found['image_size']['before'], found['image_size']['after']) == ([192, 192], [512, 512])
-    assert found['image_size']['why'] == 'the median object grows from 5.1 to 14 pixels; a token has 16'
+    assert found['image_size']['why'] == (
+        "the median object of the class 'b' grows from 4.5 to 12 pixels; a token has 16; an image costs 7.1 times as "
+        'many pixels')
     assert found['model.rpn_head.anchor_generator.scales']['why'] == (
         '100% of the boxes have an anchor with an IoU of 0.7 or more, before 0%')
     batch = found['train_dataloader.batch_size']
@@ -82,6 +85,35 @@ def test_the_record_says_what_was_changed_from_what_and_why(boxes):
     assert limits == found['model.test_cfg.rpn.max_per_img']['why'] == (
         'images have a median of 6 objects, and up to 91')
     assert describe_fit(cfg, look(cfg))['fitted'].count(limits) == 1  # in the log for several
+
+
+@pytest.mark.parametrize('share, grows', ((0.05, True), (0.005, False)))
+def test_a_class_of_few_small_objects_decides_from_one_percent_on(share, grows, tmp_path):
+    """Image size and anchors: the boxes of the others, and most of all, fit."""
+    small = max(int(share * 20), 1)
+    images = [(192, 192, [('a', 60, 60)] * (20 - small) + [('b', 11, 11)] * small * (place < 400 * share))
+              for place in range(40)] if grows else [
+        (192, 192, [('a', 60, 60)] * 20 + [('b', 11, 11)] * (place < 3)) for place in range(40)]
+    cfg = config_for(write_boxes(tmp_path, *images))
+    measured = fit(cfg)
+    found = {change['key']: change['why'] for change in cfg.fitted}
+    assert ('image_size' in found) == ('model.rpn_head.anchor_generator.scales' in found) == grows
+    assert not grows or found['image_size'] == (
+        "the median object of the class 'b' grows from 11 to 16 pixels; a token has 16; an image costs 2.2 times as "
+        'many pixels')
+    boxes = measured.boxes[measured.labels == 1, 2:] * box_of(cfg)[0] / 192
+    assert (best_ious(boxes, anchors_of(cfg).shapes).min() > 0.7) == grows
+
+
+def test_a_stray_class_of_label_maps_does_not_decide(tmp_path):
+    """A class of thin parts in one image of 101 does not, in two it does."""
+    wide, thin = band(40, size=(192, 192)), band(40, size=(192, 192))
+    thin[:, 100] = 2
+    for count in (1, 2):
+        cfg = config_for(write_maps(tmp_path, *[wide] * (101 - count), *[thin] * count, names=('a', 'b', 'c')), SEG)
+        fit(cfg)
+        why = next((change['why'] for change in cfg.fitted if change['key'] == 'image_size'), '')
+        assert ("class, 'c', grows" in why) == (count > 1)
 
 
 def test_values_of_the_user_stay_and_others_follow(boxes):
@@ -160,7 +192,7 @@ def test_a_class_that_stays_thin_gets_a_loss_for_its_iou(tmp_path):
     kept, added = cfg.model.decode_head.loss_decode
     whys = {change['key']: change['why'] for change in cfg.fitted}
     assert kept == before and "as 'b' is only 2.1 pixels wide" in whys[IOU_LOSS]
-    assert whys['image_size'] == "the thinnest class, 'b', grows from 0.8 to 2.1 pixels in width"
+    assert whys['image_size'].startswith("the thinnest class, 'b', grows from 0.8 to 2.1 pixels in width; an image ")
     for trains in (True, False):
         other = config_for(root, SEG)
         use_fit(other, saved(cfg), trains=trains)

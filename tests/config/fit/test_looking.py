@@ -9,6 +9,8 @@ from xcit_dense.config.length import shorten_warm_up
 
 #: Nothing is remarkable at the 192 pixels of the small config.
 USUAL = [(192, 192, [('a', 40, 40), ('a', 24, 20), ('b', 60, 50)])] * 12
+#: One object in twenty is small.
+MIXED = [(192, 192, [('a', 40, 40)] * 19 + [('b', 6, 6)])] * 12
 SCALES = 'model__rpn_head__anchor_generator__scales'
 RCNN, RPN, PROPOSALS = (f'model__{part}__max_per_img' for part in (
     'test_cfg__rcnn', 'test_cfg__rpn', 'train_cfg__rpn_proposal'))
@@ -44,10 +46,13 @@ def many(side, a, b, box=24):
 
 @pytest.mark.parametrize('images, options, words', (
     # twelve pixels of 384 become six: a token of sixteen needs eight; small images show no more
-    (many(384, 1, 1, 12), {SCALES: [1.5]}, ('object has 6 pixels', '0.38 tokens', '--image-size 256')),
-    (many(128, 1, 1, 4), {SCALES: [1.5]}, ('object has 6 pixels', 'enlarged 1.5 times, and larger', 'patch 8')),
-    (USUAL, {SCALES: [24]}, ('67% of the boxes have no anchor with an IoU of 0.3', 'measure 96 to 1.54e+03 pixels, ',
-                             '80% of the boxes 21.9 to 54.8', 'model.rpn_head.anchor_generator', 'fitting does')),
+    (many(384, 1, 1, 12), {SCALES: [1.5]}, ("the class 'a' has 6 pixels", '0.38 tokens', '--image-size 256')),
+    (many(128, 1, 1, 4), {SCALES: [1.5]}, ('has 6 pixels', 'enlarged 1.5 times, and larger', 'patch 8')),
+    # of one class among many large objects, too
+    (MIXED, {SCALES: [1.5, 6]}, ("the median object of the class 'b' has 6 pixels", '--image-size')),
+    (USUAL, {SCALES: [24]}, ("boxes of the class 'a': 100% of them have no anchor with an IoU of 0.3", 'measure 96 to '
+                             '1.54e+03 pixels, ', '80% of these boxes 21.9 to 40', 'model.rpn_head.anchor_generator',
+                             'fitting does')),
     (USUAL, dict(name=RETINA, model__bbox_head__anchor_generator__ratios=[9.0]),
      ('anchors do not fit', 'model.bbox_head.anchor_generator')),
     # thirty objects, and twice as many proposals

@@ -36,7 +36,9 @@ def test_what_is_counted(root, monkeypatch):
     assert found.images.tolist() == [[8, 60, 1], [100, 80, 2]] and found.count == 2
     assert found.too_small == found.empty == 1  # below the min_size of 8; without objects
     assert found.classes == dict(a=[3, 2], b=[1, 1])
-    assert found.per_image.tolist() == [[1, 1], [3, 1]] and found.total == 4
+    assert found.per_image.tolist() == [[1, 1], [3, 1]] and found.total == 4 and found.most_beside == 3
+    assert sorted(zip(found.labels.tolist(), found.boxes[:, 2].tolist(), strict=True)) == [
+        (0, 10), (0, 10), (0, 20), (1, 4)]
     assert [found.most(percent) for percent in (50, 60, 99, 100)] == [1, 3, 3, 3]
     many = replace(found, per_image=np.array([[1, 8], [7, 2], [30, 1]]))  # objects, and images with as many
     assert [many.most(percent) for percent in (50, 80, 99)] == [1, 7, 30]
@@ -54,6 +56,17 @@ def test_what_is_counted(root, monkeypatch):
 def test_what_a_detector_does_not_learn_does_not_count(fault, root):
     change(root, lambda content: content['annotations'][1].update(fault))
     assert measure_objects(config_for(root)).classes['a'] == [2, 2]
+
+
+def test_a_class_decides_from_one_percent_of_the_objects_on(tmp_path):
+    """The images with a class may have more objects than 99% of all images."""
+    crowd = [('a', 9, 9)] * 50 + [('b', 4, 4)] * 3
+    for count, large, most in ((150, 'ab', 53), (400, 'a', 1)):
+        found = measure_objects(config_for(write_boxes(tmp_path, (99, 99, crowd), *[(99, 99, [('a', 9, 9)])] * count)))
+        assert [*found.of_classes] == [f' of the class {name!r}' for name in large] and found.most_beside == most
+        assert found.smallest(found.boxes[:, 2]) == (f' of the class {large[-1]!r}', 4 if 'b' in large else 9)
+    none = replace(found, labels=np.arange(len(found.labels)), classes={str(i): (1, 1) for i in found.labels})
+    assert none.smallest(found.boxes[:, 2]) == ('', 9) and none.of_classes[''].all()  # of many classes all are small
 
 
 def test_it_is_read_once_until_it_changes(root, monkeypatch):

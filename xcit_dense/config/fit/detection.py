@@ -25,6 +25,8 @@ REPEATS = 'oversample_thr'
 _PRICE = 0.015
 #: Boxes that are compared at most.
 _SAMPLE = 2000
+#: The share of the boxes of a class that may have no point.
+_LOST = 0.15
 #: Samples per image of the two stages: with more, time grows but accuracy hardly does.
 _SAMPLES = {'model.train_cfg.rpn.sampler.num': 512, 'model.train_cfg.rcnn.sampler.num': 128}
 
@@ -35,15 +37,17 @@ def look_at_objects(cfg, objects, facts, warnings):
     if step is not None:
         zoom = geometry.zooms(step, objects.boxes[:, :2])
         boxes = objects.boxes[:, 2:] * zoom
-        low, median, high = np.percentile(np.sqrt(boxes.prod(1)), (10, 50, 90))
+        sides = np.sqrt(boxes.prod(1))
+        (low, median, high), (what, least) = np.percentile(sides, (10, 50, 90)), objects.smallest(sides)
         tokens = f', {median / patch:.2g} tokens' if patch else ''
         facts['objects'] = (f'median {median:.3g} pixels after resizing{tokens} (80% have {low:.3g} to {high:.3g}); '
                             f'median {objects.most(50)} per image, {objects.most(100)} at most')
-        if patch and median < SMALL * patch:
-            warnings.append(f'the median object has {median:.2g} pixels after resizing, {median / patch:.2g} tokens of '
-                            f'{patch} pixels: {geometry.larger(step, objects, SMALL * patch / median)}')
-        _look_at_anchors(geometry.anchors_of(cfg), boxes, facts, warnings)
-    most, queries, most_queries = objects.most(99), _queries_of(cfg.model), _most_queries(cfg, objects)
+        if patch and least < SMALL * patch:
+            warnings.append(f'the median object{what} has {least:.2g} pixels after resizing, {least / patch:.2g} '
+                            f'tokens of {patch} pixels: {geometry.larger(step, objects, SMALL * patch / least)}')
+        _look_at_points(cfg, objects, boxes, warnings)
+        _look_at_anchors(geometry.anchors_of(cfg), objects, boxes, facts, warnings)
+    most, queries, most_queries = objects.most_beside, _queries_of(cfg.model), _most_queries(cfg, objects)
     found = min(queries.values(), default=float('inf')) * len(objects.classes)
     for key, kept in _objects_kept(cfg.model).items():
         # one object has several proposals
@@ -97,27 +101,46 @@ def _most_queries(cfg, objects):
     return int(sizes.prod(1).min() / min(strides)**2 / 2)
 
 
-def _look_at_anchors(anchors, boxes, facts, warnings):
+def _look_at_points(cfg, objects, boxes, warnings):
+    """Warn of classes that a head without anchors does not learn: it needs a point of its finest level in a box."""
+    strides = at(cfg, 'model.bbox_head.strides')
+    if not strides or at(cfg, 'model.bbox_head.anchor_generator'):
+        return
+    stride = min(strides)
+    has_one = (boxes / stride).clip(max=1).prod(1)  # how likely it is
+    lost = {words: 1 - has_one[which].mean() for words, which in objects.of_classes.items()}
+    words = max(lost, key=lost.get)
+    if lost[words] > _LOST:
+        step, (_, side) = geometry.resize_of(cfg), objects.smallest(boxes.min(1))
+        warnings.append(f'{lost[words]:.0%} of the boxes{words} have no point of model.bbox_head, whose finest stride '
+                        f'is {stride} pixels: {geometry.larger(step, objects, 1.5 * stride / side)}')
+
+
+def _look_at_anchors(anchors, objects, boxes, facts, warnings):
     if anchors is None:
         return
     best = geometry.best_ious(boxes, anchors.shapes)
     fitting, least = (best >= anchors.positive).mean(), max(anchors.least, geometry.NO_ANCHOR)
     facts['anchors'] = (f'{fitting:.0%} of the boxes have an anchor with an IoU of {anchors.positive:g} or more '
                         f'(centred); median of the best IoU {np.median(best):.2f}')
-    if geometry.are_poor(best, anchors.least):
-        sides, (low, high) = np.sqrt(anchors.shapes.prod(1)), np.percentile(np.sqrt(boxes.prod(1)), (10, 90))
-        warnings.append(f'the anchors do not fit the boxes: {(best < least).mean():.0%} of the boxes have no anchor '
-                        f'with an IoU of {least:g}. Anchors measure {sides.min():.3g} to {sides.max():.3g} pixels, 80% '
-                        f'of the boxes {low:.3g} to {high:.3g}: change the scales or ratios of {anchors.key}, as '
-                        f'fitting does ({folder_of("docs")}/fitting.md)')
+    words = geometry.poorest(best, anchors.least, objects)
+    if words is not None:
+        which = objects.of_classes[words]
+        sides, (low, high) = np.sqrt(anchors.shapes.prod(1)), np.percentile(np.sqrt(boxes[which].prod(1)), (10, 90))
+        warnings.append(f'the anchors do not fit the boxes{words}: {(best[which] < least).mean():.0%} of them have no '
+                        f'anchor with an IoU of {least:g}. Anchors measure {sides.min():.3g} to {sides.max():.3g} '
+                        f'pixels, 80% of these boxes {low:.3g} to {high:.3g}: change the scales or ratios of '
+                        f'{anchors.key}, as fitting does ({folder_of("docs")}/fitting.md)')
 
 
 def factor_for_objects(cfg, step, objects, least: int):
     """Return the factor by which images should be enlarged for their objects, and the reason."""
     patch = geometry.patch_of(cfg) or 16
-    median = np.median(np.sqrt((objects.boxes[:, 2:] * geometry.zooms(step, objects.boxes[:, :2])).prod(1)))
+    sides = np.sqrt((objects.boxes[:, 2:] * geometry.zooms(step, objects.boxes[:, :2])).prod(1))
+    words, median = objects.smallest(sides)
     factor = geometry.bounded(cfg, step, objects, least, _OBJECT * patch / median)
-    return factor, f'the median object grows from {median:.2g} to {median * factor:.2g} pixels; a token has {patch}'
+    return factor, (f'the median object{words} grows from {median:.2g} to {median * factor:.2g} pixels; a token has '
+                    f'{patch}')
 
 
 def fit_detector(cfg, objects, given=(), keeps_rate: bool = False) -> dict:
@@ -127,20 +150,24 @@ def fit_detector(cfg, objects, given=(), keeps_rate: bool = False) -> dict:
     anchors, all of them stay. Returns the reasons by key.
     """
     boxes, whys = objects.boxes[:, 2:] * geometry.zooms(geometry.resize_of(cfg) or {}, objects.boxes[:, :2]), {}
-    for values, why in (_anchors(cfg, boxes, given), _numbers(cfg, objects, given), _filter(cfg, objects)):
+    for values, why in (_anchors(cfg, objects, boxes, given), _numbers(cfg, objects, given), _filter(cfg, objects)):
         cfg.merge_from_dict(values)
         whys.update(dict.fromkeys(values, why))
     size = (cfg.train_dataloader.get('batch_size') or 1) * process_count() * (at(cfg, ACCUMULATED) or 1)
     return whys if keeps_rate else whys | _fit_rate(cfg, size * objects.total / objects.count)
 
 
-def _anchors(cfg, boxes, given):
+def _anchors(cfg, objects, boxes, given):
     """Return anchors that fit, as values by key, and the reason."""
     anchors = geometry.anchors_of(cfg)
-    if (anchors is None or concerns(anchors.key, given)
-            or not geometry.are_poor(geometry.best_ious(boxes, anchors.shapes), anchors.least)):
+    if anchors is None or concerns(anchors.key, given):
         return {}, ''
-    fitted = fit_anchors(boxes, anchors.generator)
+    best = geometry.best_ious(boxes, anchors.shapes)
+    words = geometry.poorest(best, anchors.least, objects)
+    if words is None:
+        return {}, ''
+    parts = [boxes[which] for which in objects.of_classes.values()]  # all classes count alike
+    fitted = fit_anchors(np.concatenate([_spread(part, max(map(len, parts))) for part in parts]), anchors.generator)
     if fitted is None:
         return {}, ''
     arguments, shapes = fitted
@@ -195,7 +222,7 @@ def fit_anchors(boxes, generator):
     keys = {'strides', 'ratios', 'scales', 'octave_base_scale', 'scales_per_octave', 'type'}
     if not strides or set(generator) - keys or str(generator.get('type')).rpartition('.')[2] != 'AnchorGenerator':
         return None
-    boxes = np.asarray(boxes)[np.unique(np.linspace(0, len(boxes) - 1, min(len(boxes), _SAMPLE)).astype(int))]
+    boxes = _spread(np.asarray(boxes), min(len(boxes), _SAMPLE))
     octave = generator.get('octave_base_scale')
     now = [octave * 2 ** (i / generator['scales_per_octave']) for i in range(generator['scales_per_octave'])] \
         if octave else list(generator.get('scales') or ())
@@ -218,6 +245,11 @@ def fit_anchors(boxes, generator):
         return None
     scales = dict(octave_base_scale=best[1][0]) if octave else dict(scales=best[1])
     return dict(scales, ratios=list(best[2])), best[3]
+
+
+def _spread(rows, count):
+    """Return so many rows, evenly spaced; where there are fewer, some of them several times."""
+    return rows[np.linspace(0, len(rows) - 1, count).astype(int)]
 
 
 def _judge(boxes, scales, ratios, strides):

@@ -158,8 +158,9 @@ def _enlarge(cfg, fit, measured, least):
     factor, why = fit.factor(cfg, step, measured, least)
     if factor == 1.:
         return 1., ''
-    set_image_size(cfg, tuple(rounded(side * factor, math.gcd(side, 32)) for side in box))
-    return factor, why
+    sides = tuple(rounded(side * factor, math.gcd(side, 32)) for side in box)
+    set_image_size(cfg, sides)
+    return factor, f'{why}; an image costs {math.prod(sides) / math.prod(box):.2g} times as many pixels'
 
 
 def _fit_batch(cfg, factor, images):

@@ -16,6 +16,8 @@ from ...data.files import cached
 NO_ANCHOR = 0.3
 #: A class with fewer objects (or images that have it) is hard to learn.
 RARE = 10
+#: The share of the objects (or of the images with label maps) from which on a class decides by itself.
+COUNTS = 0.01
 #: Enlarging images by more adds no detail; the largest factors by which the number of pixels of an image and of a step,
 #: and so memory and time, may grow; and a smaller factor would change little.
 _MOST_ENLARGED, _MORE_PIXELS, _MORE_IN_STEP, _LEAST_FACTOR = 1.5, 7, 2, 1.15
@@ -35,14 +37,19 @@ class Objects:
         images: Numbers (n, 3): width and height in pixels, and how many images have that size.
         per_image: Numbers (n, 2): a number of objects from 1 up, and how many images have that number.
         boxes: An evenly spaced sample (n, 4): width and height of the image, then of the box, in pixels.
+        labels: The classes (n, ) of the boxes, by their place in ``classes``.
         classes: By name, the number of objects, and the number of images that have one.
+        most_beside: How many objects 99% of the images have at most; or, if they are more, 90% of those with a class
+            that has enough objects to decide.
         too_small: The number of images that the ``min_size`` of ``filter_cfg`` removes.
         empty: The number of images that its ``filter_empty_gt`` removes.
     """
     images: np.ndarray
     per_image: np.ndarray
     boxes: np.ndarray
+    labels: np.ndarray
     classes: dict
+    most_beside: int
     too_small: int
     empty: int
 
@@ -66,6 +73,20 @@ class Objects:
         """By name, of how many objects a class is learnt."""
         return {name: objects for name, (objects, _) in self.classes.items()}
 
+    @property
+    def of_classes(self) -> dict:
+        """Which of the boxes (n, ) are of a class, for each with enough objects to decide, by words that follow
+        ``boxes``; all of them by ``''``, if there is one class, or if all are small."""
+        found = {name: self.labels == place for place, name in enumerate(self.classes)}
+        large = {f' of the class {name!r}': which for name, which in found.items() if which.mean() >= COUNTS}
+        return large if large and len(found) > 1 else {'': np.ones(len(self.labels), bool)}
+
+    def smallest(self, sides) -> tuple:
+        """Return the class with the smallest median of the boxes' ``sides`` (n, ), as in `of_classes`, and this median.
+        """
+        medians = {words: np.median(sides[which]) for words, which in self.of_classes.items()}
+        return min(medians.items(), key=lambda pair: pair[1])
+
     def most(self, percent: float) -> int:
         """Return the largest number of objects per image in this percentage of the images that have objects."""
         return int(np.percentile(np.repeat(*self.per_image.T), percent, method='inverted_cdf'))
@@ -83,8 +104,8 @@ def measure_objects(cfg):
         content = cached(f'objects {wanted!r} {rules!r}', path, lambda: _measure(path, wanted, rules))
         if not content or not content['boxes']:
             return None
-        arrays = {name: np.array(content[name], float if name == 'boxes' else int).reshape(-1, columns)
-                  for name, columns in (('images', 3), ('per_image', 2), ('boxes', 4))}
+        arrays = {name: np.array(content[name], float if name == 'boxes' else int).reshape(shape)
+                  for name, shape in (('images', (-1, 3)), ('per_image', (-1, 2)), ('boxes', (-1, 4)), ('labels', -1))}
     except (KeyError, TypeError, ValueError):  # fields that the check of the data reports
         return None
     return Objects(**{**content, **arrays})
@@ -104,12 +125,19 @@ def _measure(path, wanted, rules):
     some = np.unique(np.linspace(0, len(objects) - 1, min(len(objects), _SAMPLE)).astype(int)).tolist()
     per_image = Counter(image for image, *_ in objects)
     amounts = Counter(name for _, name, _ in objects)
-    with_one = Counter(name for _, name in {(image, name) for image, name, _ in objects})
+    beside = {name: [] for name in names.values()}
+    for image, name in {(image, name) for image, name, _ in objects}:
+        beside[name].append(per_image[image])
+    large = [counts for name, counts in beside.items() if amounts[name] >= max(COUNTS * len(objects), 1)]
+    places = {name: place for place, name in enumerate(beside)}
     return dict(
         images=[[*size, count] for size, count in sorted(Counter(sizes.values()).items())],
         per_image=sorted(Counter(per_image.values()).items()),
         boxes=[[*sizes[image], *box] for image, _, box in map(objects.__getitem__, some)],
-        classes={name: [amounts[name], with_one[name]] for name in names.values()},
+        labels=[places[name] for _, name, _ in map(objects.__getitem__, some)],
+        classes={name: [amounts[name], len(counts)] for name, counts in beside.items()},
+        most_beside=max((int(np.percentile(counts, share, method='inverted_cdf')) for share, counts in (
+            (99, [*per_image.values()]), *((90, counts) for counts in large)) if counts), default=0),
         too_small=len(content['images']) - len(sizes),
         empty=len(sizes) - len(per_image) if rules.get('filter_empty_gt') else 0)
 
@@ -210,6 +238,14 @@ def best_ious(boxes, shapes) -> np.ndarray:
 def are_poor(best, least: float) -> bool:
     """Whether anchors do not fit boxes, by the boxes' `best_ious` and the IoU below which a box has no anchor."""
     return bool(np.median(best) < 0.55 or (best < max(least, NO_ANCHOR)).mean() > 0.15)
+
+
+def poorest(best, least: float, objects):
+    """Return the class whose boxes the anchors fit least, see `are_poor`, as in `Objects.of_classes`; None if they fit
+    all."""
+    found = {words: best[which] for words, which in objects.of_classes.items()}
+    poor = {words: np.median(part) for words, part in found.items() if are_poor(part, least)}
+    return min(poor, key=poor.get, default=None)
 
 
 def rounded(value, unit):

@@ -13,7 +13,7 @@ from ...data.label_maps import LabelMaps
 from ...data.pipelines import ignored_labels
 from ...errors import DataError
 from ..check.keys import value_at
-from .geometry import bounded, larger, mean_zoom, named_classes, patch_of, resize_of
+from .geometry import COUNTS, bounded, larger, mean_zoom, named_classes, patch_of, resize_of
 
 #: Label maps whose pixels are examined: more would not show more.
 _SAMPLE = 200
@@ -36,6 +36,11 @@ class Maps:
     images: np.ndarray
     classes: dict
     widths: dict
+
+    @property
+    def enough(self) -> dict:
+        """Widths by name, of the classes in enough images to decide."""
+        return {name: width for name, width in self.widths.items() if self.classes[name][1] >= COUNTS * self.count}
 
     @property
     def count(self) -> int:
@@ -114,9 +119,9 @@ def look_at_maps(cfg, maps, facts, warnings):
     step, patch = resize_of(cfg), patch_of(cfg)
     rarest = min(maps.classes, key=lambda name: maps.classes[name][0], default=None)
     words = [f'the rarest class {rarest!r} has {maps.classes[rarest][0]:.2%} of the pixels'] if rarest else []
-    if step is not None and maps.widths:
+    if step is not None and maps.enough:
         zoom = mean_zoom(step, maps)
-        widths = {name: width * zoom for name, width in maps.widths.items()}
+        widths = {name: width * zoom for name, width in maps.enough.items()}
         name = min(widths, key=widths.get)
         tokens = f', {widths[name] / patch:.2g} tokens' if patch else ''
         words.insert(0, f'the thinnest class {name!r} is {widths[name]:.2g} pixels wide after resizing{tokens}')
@@ -131,7 +136,7 @@ def look_at_maps(cfg, maps, facts, warnings):
 
 def factor_for_maps(cfg, step, maps, least: int):
     """Return the factor by which images should be enlarged for their thinnest class, and the reason."""
-    if not maps.widths:
+    if not maps.enough:
         return 1., ''
     name, width, wanted = _thinnest(cfg, step, maps)
     factor = bounded(cfg, step, maps, least, wanted / width)
@@ -140,8 +145,8 @@ def factor_for_maps(cfg, step, maps, least: int):
 
 def _thinnest(cfg, step, maps):
     """Return the name of the thinnest class, its width in pixels of the resized images, and that which is enough."""
-    name = min(maps.widths, key=maps.widths.get)
-    return name, maps.widths[name] * mean_zoom(step, maps), _THIN * (patch_of(cfg) or 16)
+    name = min(maps.enough, key=maps.enough.get)
+    return name, maps.enough[name] * mean_zoom(step, maps), _THIN * (patch_of(cfg) or 16)
 
 
 def loss_for_thin(cfg, maps):
@@ -151,7 +156,7 @@ def loss_for_thin(cfg, maps):
     score everywhere, and they are never predicted.
     """
     step, loss = resize_of(cfg), value_at(cfg, 'model.decode_head.loss_decode')
-    if step is None or not maps.widths or not isinstance(loss, dict):
+    if step is None or not maps.enough or not isinstance(loss, dict):
         return None
     name, width, wanted = _thinnest(cfg, step, maps)
     if width >= wanted or type_name(loss.get('type')) != 'CrossEntropyLoss' or loss.get('use_sigmoid'):
