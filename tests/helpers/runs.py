@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -126,6 +127,39 @@ def choose_minutes(config, data_root, work_dir, late):
         patch.setattr(minutes, '_MEASURED', 0.)
         minutes.set_minutes(cfg, 5, time.monotonic() - late * is_first_process())
     return cfg.timed, cfg.train_cfg.max_epochs
+
+
+def train_slowly(cfg, seconds, iteration, validation):
+    """Train within some seconds of a clock that stands still but for iterations and validations, of which each was
+    measured as one second and as two; return the checkpoint, the time, and when validations ended."""
+    now, ended = [100.], []
+
+    class Slow(Hook):
+        priority = 'LOWEST'
+
+        def before_train_iter(self, runner, *_, **__):
+            now[0] += iteration
+
+        def before_val_iter(self, runner, batch_idx, *_, **__):
+            now[0] += validation * (not batch_idx)
+
+        def after_val_epoch(self, runner, metrics=None):
+            ended.append(now[0])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(minutes, 'time', SimpleNamespace(monotonic=lambda: now[0]))
+        return train(cfg, minutes.MinutesHook(1, 100. + seconds, 1., 2.), Slow()), now[0], ended
+
+
+def end_together(config, data_root, work_dir):
+    """Return after how many iterations a process of a group ends, and its validations; the second is slower."""
+    cfg = make_config(config, data_root, work_dir, launcher='pytorch')
+    cfg.train_cfg.update(max_iters=12, val_interval=3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(minutes, '_FEWEST', 1)
+        patch.setattr(minutes, '_SHARE', 0.1)
+        got, _, ended = train_slowly(cfg, 24, 1. + (not is_first_process()), 2.)
+    return got['meta']['iter'], len(ended)
 
 
 def assert_same_run(got, wanted):

@@ -8,7 +8,16 @@ from mmengine.hooks import Hook
 
 from helpers.models import assert_equal
 from helpers.paths import TINY_CONFIG, TINY_SEG_CONFIG
-from helpers.runs import assert_same_run, choose_minutes, disturb, make_config, terminate
+from helpers.runs import (
+    assert_same_run,
+    choose_minutes,
+    disturb,
+    end_together,
+    make_config,
+    terminate,
+    train,
+    train_slowly,
+)
 from helpers.tools import run_tool
 from xcit_dense.config.check import warm_up_of
 from xcit_dense.config.length import set_length
@@ -36,13 +45,15 @@ def costs(monkeypatch):
 
         monkeypatch.setattr(minutes, '_costs', measure)
         monkeypatch.setattr(minutes, 'time', SimpleNamespace(monotonic=lambda: NOW))
+        monkeypatch.setattr(minutes, '_LEFT', 0.)
+        monkeypatch.setattr(minutes, '_END', 0.)
         return calls
     return put
 
 
 @pytest.mark.parametrize('seconds, unit, each, most, interval, wanted', (
-    (100, 10, 0, 10, 1, (10, 1)), (100, 10, 1, 10, 5, (9, 5)), (109, 1, 1, 10, 1, (99, 10)), (-5, 1, 1, 10, 1, (0, 1)),
-    (100, 1, 20, 10, 1, (80, 80)), (200, 1, 10, 7, 1, (180, 90)), (20, 30, 1, 10, 1, (0, 1))))
+    (100, 10, 0, 10, 1, (10, 1)), (100, 10, 1, 10, 5, (9, 5)), (109, 1, 1, 10, 1, (103, 18)), (-5, 1, 1, 10, 1, (0, 1)),
+    (100, 1, 20, 10, 1, (80, 80)), (400, 1, 10, 7, 1, (380, 190)), (20, 30, 1, 10, 1, (0, 1))))
 def test_the_longest_run_that_fits(seconds, unit, each, most, interval, wanted):
     length, spacing = minutes.longest(seconds, unit, each, most, interval)
     assert (length, spacing) == wanted and (not length or length * unit + -(-length // spacing) * each <= seconds)
@@ -119,8 +130,8 @@ def test_a_run_ends_within_its_last_epoch(seconds, iterations, epochs, end, cost
 
 
 @pytest.mark.parametrize('start, validation, save, best, interval, wanted', (
-    (4.5, 4., 1., 'auto', 100, (46, 46)), (4.5, 4., 1., None, 100, (47, 47)), (14.5, 1., 0., None, 80, (38, 10)),
-    (14.5, 0., 1., 'auto', 100, (38, 19)), (0.5, 0., 0., None, 400, (56, 28)), (0.5, 0., 0., None, 2000, (56, 56))))
+    (4.5, 4., 1., 'auto', 100, (46, 46)), (4.5, 4., 1., None, 100, (47, 47)), (14.5, 1., 0., None, 80, (40, 20)),
+    (14.5, 0., 1., 'auto', 100, (40, 40)), (0.5, 0., 0., None, 400, (56, 28)), (0.5, 0., 0., None, 2000, (56, 56))))
 def test_every_part_of_a_run_takes_its_time(start, validation, save, best, interval, wanted, costs, demo_data,
                                             tmp_path):
     """Of 60 seconds, 3 are gone; an iteration takes one. A best checkpoint is saved besides the last. There are as many
@@ -134,6 +145,28 @@ def test_every_part_of_a_run_takes_its_time(start, validation, save, best, inter
     assert (cfg.train_cfg.max_iters, cfg.train_cfg.val_interval) == wanted
     assert calls == [pytest.approx((0.9, began + 12))]
     assert_equal(random_state(), state)
+
+
+@pytest.mark.parametrize('config, iteration, validation, seconds, share, iterations, validations', (
+    (TINY_SEG_CONFIG, 1., 2., 24, 0., 12, 4), (TINY_CONFIG, 1., 4., 24, 0., 12, 3),
+    (TINY_CONFIG, 1., 7., 24, 0., 10, 2), (TINY_SEG_CONFIG, 2., 2., 24, 0., 11, 1),
+    (TINY_SEG_CONFIG, 2., 2., 24, 0.1, 9, 3), (TINY_SEG_CONFIG, 9., 2., 12, 0.1, 1, 1)))
+def test_it_ends_in_time(config, iteration, validation, seconds, share, iterations, validations, demo_data, tmp_path,
+                         monkeypatch):
+    """Planned are 12 iterations of one second, and four validations of two. First validations are left out that take
+    more than their share, then iterations; the last validation is there, and the run can go on."""
+    monkeypatch.setattr(minutes, '_FEWEST', 1)
+    monkeypatch.setattr(minutes, '_SHARE', share)
+    cfg = make_config(config, demo_data, tmp_path)
+    if config == TINY_SEG_CONFIG:
+        cfg.train_cfg.update(max_iters=12, val_interval=3)
+    else:
+        cfg.train_cfg.update(max_epochs=4, val_interval=1)  # of three iterations
+    got, now, ended = train_slowly(cfg, seconds, iteration, validation)
+    assert (got['meta']['iter'], len(ended)) == (iterations, validations)
+    assert now == ended[-1] <= 100 + seconds
+    if iterations < 12 and config == TINY_SEG_CONFIG:  # whose iterations are not counted by epochs
+        assert train(cfg, resume=True)['meta']['iter'] == 12
 
 
 @pytest.mark.parametrize('limit, iterations, validation', ((0.9, (4, 4, 8), 9.), (7., (4, 4, 8, 16, 16, 32), 12.)))
@@ -209,3 +242,9 @@ def test_two_processes_agree(two_processes, demo_data, tmp_path):
     """Also if one of them began long before the other."""
     (timed, epochs), other = two_processes.in_group(choose_minutes, TINY_CONFIG, demo_data, tmp_path, 200)
     assert other == (timed, epochs) and epochs > 2
+
+
+def test_two_processes_end_together(two_processes, demo_data, tmp_path):
+    """At the pace of the slower one, with as many validations."""
+    first, second = two_processes.in_group(end_together, TINY_SEG_CONFIG, demo_data, tmp_path)
+    assert first == second == (9, 3)

@@ -124,9 +124,12 @@ def _run(args):
         options.set_val_loss(cfg)
     if args.log:
         options.add_hook(cfg, 'LoggersHook', loggers=args.log)
+    in_time = None
     if args.minutes is not None and not cfg.get('resume'):
-        set_minutes(cfg, args.minutes, args.started, args.cfg_options or ())
+        in_time = set_minutes(cfg, args.minutes, args.started, args.cfg_options or ())
     runner = build_runner(cfg)
+    if in_time:
+        runner.register_hook(in_time)
     runner.data_findings, runner.data_report = args.data_findings, reports.get('train_dataloader')
     try:
         runner.train()

@@ -40,6 +40,9 @@ class _DenseLoop(OpenLoop):
         self._steps = None  # of the optimizer wrapper, without skipped batches
         self._signal = None
         self._checks = 0  # batches of a validation after which the processes share their signals
+        self._end = sys.maxsize  # iterations after which an epoch ends too
+        #: Whether there is time for a validation before the last one, of all processes together.
+        self.may_validate = lambda: True
 
     def state_dict(self) -> dict:
         """Return the position in the run, besides mmengine's epoch and iteration, and this process's random state."""
@@ -125,7 +128,8 @@ class _DenseLoop(OpenLoop):
 
     def _validate(self, done, end):
         """Run validation if it is due after so many of all epochs or iterations; the training goes on as without."""
-        if self.runner.val_loop is None or not self._due(done, end) or self._validated == self.iterations:
+        if (self.runner.val_loop is None or not self._due(done, end) or self._validated == self.iterations
+                or done != end and not self.may_validate()):
             return
         self._outside, stopped = self._resumed or random_state(), False
         self._checks = min(all_gather_object(len(self.runner.val_dataloader)))  # each process may have another number
@@ -149,6 +153,12 @@ class _DenseLoop(OpenLoop):
             self._validated = self.iterations
         if stopped or self._is_asked_to_stop():
             self._stop()
+
+    def end_here(self):
+        """Make the current iteration the last of the run; called by a hook after it, on all processes."""
+        self._end = self.max_iters = self.iterations + 1
+        if hasattr(self, 'max_epochs'):
+            self.max_epochs = self.epochs + 1
 
     def _note_signal(self, number, _):
         if number == self._signal == signal.SIGINT:  # the second Ctrl-C; launchers send SIGTERM more than once
@@ -215,6 +225,8 @@ class DenseEpochLoop(_DenseLoop, EpochBasedTrainLoop):
         # not by max_iters, which is that of this batch size: a resumed run may have counted others
         for batch in islice(self.dataloader, max(self._end - self.iterations, 0)):
             self.run_iter(self.dataloader.batches - 1, batch)
+            if self.iterations >= self._end:  # which `end_here` may change
+                break
         self.runner.call_hook('after_train_epoch')
         self.epochs += 1
 

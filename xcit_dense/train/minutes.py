@@ -8,7 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from mmengine.dist import all_gather_object
+import torch
+from mmengine.dist import all_gather_object, all_reduce
 from mmengine.hooks import Hook
 from mmengine.logging import print_log
 
@@ -29,7 +30,9 @@ _BATCHES = 2
 #: The share of the minutes in which iterations, and a validation, are measured.
 _MEASURED = 0.015
 #: The most validations, the share of the run that they may take, and the fewest iterations of a run.
-_VALIDATIONS, _SHARE, _ITERATIONS = 10, 0.1, 20
+_VALIDATIONS, _SHARE, _ITERATIONS = 10, 0.06, 20
+#: What is left for the end of the run: a share of the minutes, and seconds.
+_LEFT, _END = 0.01, 2.
 #: A length that no training has, and so no end is in sight while it is measured.
 _ENDLESS = 10**6
 #: Hooks that report to the user.
@@ -55,6 +58,9 @@ def set_minutes(cfg, minutes: float, started: float, given=()):
     follows: it is the same as with this length in the config. ``cfg.timed`` gets what was changed. There are at most
     ten validations, fewer where they take long. The ``given`` dotted keys are set by ``--cfg-options``.
 
+    Returns:
+        The `MinutesHook` that keeps the minutes where the training is slower than what was measured.
+
     Raises:
         ConfigError: The minutes are too few, the loop of the config is unknown, or ``given`` has the length too.
         Stopped: A signal came while it was measured.
@@ -67,6 +73,7 @@ def set_minutes(cfg, minutes: float, started: float, given=()):
         print_log(f'--minutes {minutes:g}: measuring up to {_FIRST + _MOST} iterations, a validation and a checkpoint',
                   logger='current')
     costs = _measure(cfg, key, _MEASURED * 60 * minutes, started + 12 * minutes)
+    deadline = started + 60 * minutes * (1 - _LEFT) - _END
     elapsed = max(all_gather_object(time.monotonic() - started)) + costs.start
     loop, saving = cfg.train_cfg, (cfg.get('default_hooks') or {}).get('checkpoint') or {}
     each = costs.validation + costs.save * (1 + bool(saving.get('save_best')))
@@ -78,14 +85,14 @@ def set_minutes(cfg, minutes: float, started: float, given=()):
     else:
         epoch, interval, whole = 1, 1, False
         most = min(max(loop[key] // loop.get('val_interval', 1000), 1), _VALIDATIONS)
-    length, spacing = longest(60 * minutes - elapsed, costs.iteration, each, most, interval)
+    length, spacing = longest(deadline - started - elapsed, costs.iteration, each, most, interval)
     if whole:
         length -= length % epoch
     least = max(_ITERATIONS, epoch * whole)
     measured = ', '.join(f'{seconds:{".2g" if seconds < 9.5 else ",.0f"}} s a{name}' for seconds, name in (
         (costs.iteration, 'n iteration'), (costs.validation, ' validation'), (costs.save, ' save')))
     if length < least:
-        needed = math.ceil((elapsed + least * costs.iteration + each) / 6) / 10
+        needed = math.ceil((elapsed + least * costs.iteration + each + _END) / (1 - _LEFT) / 6) / 10
         raise ConfigError(f'--minutes {minutes:g} is too short: {measured}, and {elapsed:.0f} s until the training '
                           f'starts. {least} iterations with one validation need --minutes {needed:g}, or smaller '
                           'images and batches (--image-size, --batch-size), or a machine that does nothing else')
@@ -101,6 +108,62 @@ def set_minutes(cfg, minutes: float, started: float, given=()):
                  for name, old, new in restore_given(cfg, before, given)]
     if is_first_process():
         print_log(text, logger='current')
+    return MinutesHook(minutes, deadline, costs.iteration, each)
+
+
+class MinutesHook(Hook):
+    """Ends a training within its minutes: with fewer validations, if these are slower than planned, or sooner.
+
+    Args:
+        minutes: Those of the run.
+        deadline: When the last validation must have ended, as `time.monotonic` gives it.
+        iteration, each: Seconds of an iteration and of a validation with what is saved then, as measured before.
+    """
+    priority = 'HIGHEST'  # others ask whether an iteration is the last
+
+    def __init__(self, minutes, deadline, iteration, each):
+        self._option, self._deadline, self._each = f'--minutes {minutes:g}', deadline, each
+        self._left, self._since, self._paused = 60 * minutes * _SHARE, None, None  # for validations
+        self._iteration, self._done, self._seconds = iteration, 0, 0.
+
+    def before_train(self, runner):
+        """Let the loop ask before each validation; a loop of the user's keeps the length that was chosen."""
+        self._ends = hasattr(runner.train_loop, 'end_here')
+        runner.train_loop.may_validate = lambda: self._has_time(
+            runner, (runner.max_iters - runner.iter) * self._iteration + 2 * self._each,
+            f'{self._option}: this validation is left out, as validations are slower than measured',
+            self._left >= 2 * self._each)
+
+    def before_val(self, runner):
+        self._paused = time.monotonic()
+
+    def before_train_iter(self, runner, batch_idx, data_batch=None):
+        """Note how long a validation took, with what was saved after it."""
+        now = time.monotonic()
+        if self._paused:
+            self._left -= now - self._paused
+            self._each, self._since, self._paused = max(self._each, now - self._paused), None, None
+        self._since = self._since or now
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        """End the training if a further iteration would leave no time for the last validation."""
+        now = time.monotonic()
+        self._done, self._seconds, self._since = self._done + 1, self._seconds + now - self._since, now
+        if self._done >= _FEWEST:
+            self._iteration = self._seconds / self._done
+        left = runner.max_iters - runner.iter - 1
+        if self._ends and left > 0 and not self._has_time(runner, self._iteration + self._each, (
+                f'{self._option}: the training ends {counted(left, "iterations")} early, as it is slower than '
+                'measured')):
+            runner.train_loop.end_here()
+
+    def _has_time(self, runner, seconds, otherwise, in_any_case=False):
+        """Whether seconds are left, on all processes together; otherwise the log says what follows."""
+        late = torch.tensor(float(not in_any_case and time.monotonic() + seconds > self._deadline))
+        all_reduce(late, 'max')
+        if late:
+            runner.logger.info(otherwise)
+        return not late
 
 
 def longest(seconds: float, unit: float, each: float, most: int, interval: int = 1) -> tuple:
