@@ -7,6 +7,7 @@ from mmdet.registry import MODELS, OPTIM_WRAPPER_CONSTRUCTORS
 from mmengine.structures import InstanceData
 
 from ._utils.text import counted
+from .compat.masks import RunLengths
 from .errors import ConfigError
 from .train.hooks import RatesByDepth
 
@@ -94,12 +95,9 @@ class MaskTTAModel(DetTTAModel):
 
 def _masks(samples, kept):
     """Return the masks of some objects by their place among those of all views, as in the image that is not flipped."""
-    masks = samples[0].pred_instances.masks
-    result, first = masks.new_empty((len(kept), *masks.shape[1:])), 0
-    for sample in samples:
-        masks = sample.pred_instances.masks
-        which = ((first <= kept) & (kept < first + len(masks))).nonzero()[:, 0]
-        chosen = masks[kept[which].to(masks.device) - first]
-        result[which.to(masks.device)] = chosen.flip(_FLIPS[sample.flip_direction]) if sample.flip else chosen
-        first += len(masks)
-    return result
+    views = [(sample, RunLengths.of(sample.pred_instances.masks)) for sample in samples]
+    found = [(sample, mask) for sample, masks in views for mask in masks]
+    masks = []
+    for sample, mask in map(found.__getitem__, kept.tolist()):
+        masks += RunLengths.of(mask.tensor()[None].flip(_FLIPS[sample.flip_direction])) if sample.flip else [mask]
+    return RunLengths(masks, *views[0][1].shape[1:])

@@ -7,7 +7,6 @@ This file works on its own: you can copy it next to your program. It needs NumPy
 is installed, it reads and resizes images, as for the checkpoint; otherwise Pillow reads, and NumPy resizes identically.
 """
 import json
-import math
 import threading
 import zlib
 from contextlib import suppress
@@ -201,30 +200,31 @@ def _between(old, new):
 def paste_masks(masks, boxes, height, width, threshold: float = 0.5) -> np.ndarray:
     """Return masks (n, h, w) of boxes (n, 4) as masks (n, height, width) bool of the image, like mmdet."""
     pasted = np.zeros((len(boxes), height, width), bool)
-    for mask, box, whole in zip(masks, boxes, pasted, strict=True):
-        if not np.isfinite(box).all():
-            continue
-        row, rows, down = _sampled(*box[1::2], height, mask.shape[0])
-        column, columns, across = _sampled(*box[::2], width, mask.shape[1])
-        mask = np.pad(mask, (1, 2))
-        step = max((1 << 20) // max(len(columns), 1), 1)  # rows at a time, for memory
-        for start in range(0, len(rows), step):
-            part, n = rows[start:start + step], down[start:start + step, None]
-            above, below = mask[part], mask[part + 1]
-            value = (above[:, columns] * ((1 - n) * (1 - across)) + above[:, columns + 1] * ((1 - n) * across)
-                     + below[:, columns] * (n * (1 - across)) + below[:, columns + 1] * (n * across))
-            whole[row + start:row + start + len(part), column:column + len(columns)] = value >= threshold
+    axes = *places_in_masks(*boxes.T[::2], width), *places_in_masks(*boxes.T[1::2], height)
+    for mask, whole, left, w, x, top, h, y in zip(masks, pasted, *axes, strict=True):
+        whole[top:top + h, left:left + w] = threshold <= sample_mask(mask, x[1:w + 1], y[1:h + 1]).T
     return pasted
 
 
-def _sampled(low, high, limit, cells):
-    """Return the first pixel of a box along an axis; for each, the first of its two cells and the other's weight."""
-    first, end = max(math.floor(low) - 1, 0), min(math.ceil(high) + 1, limit)
+def places_in_masks(low, high, limit):
+    """Return the pixels of boxes along an axis: the first and how many (n, ), and where each is in the mask of its box,
+    from -1 to 1 as in mmdet (n, 1 + most + 1), between 2 (outside) before the first and 2 after the last."""
+    first, end = np.maximum(np.floor(low) - 1, 0), np.minimum(np.ceil(high) + 1, limit)
+    real = np.isfinite(low + high) & (first < end)
+    first, count = (np.where(real, values, 0).astype(int) for values in (first, end - first))
+    pixels, middle = np.arange(-1, count.max(initial=0) + 1), np.float32(0.5)
     with np.errstate(all='ignore'):
-        at = (np.arange(first, end, dtype=np.float32) + np.float32(0.5) - low) / (high - low) * 2 - 1
-    at[np.isinf(at)] = 0  # a box of size 0, as mmdet does
-    at = np.nan_to_num((at + 1) * np.float32(cells / 2) - np.float32(0.5), nan=-1).clip(-1, cells)
-    return first, np.floor(at).astype(int) + 1, at - np.floor(at)
+        places = ((first[:, None] + pixels).astype(np.float32) + middle - low[:, None]) / (high - low)[:, None] * 2 - 1
+    places[np.isinf(places)] = 0  # of a box of size 0, as mmdet does
+    places[(pixels < 0) | (pixels >= count[:, None])] = 2
+    return first, count, places
+
+
+def sample_mask(mask, x, y) -> np.ndarray:
+    """Return the values of a mask (h, w) at the places x and y, from -1 to 1: (len(x), len(y)), bilinear, 0 outside."""
+    down, across = (np.maximum(1 - np.abs(((places + 1) * np.float32(cells) - 1)[:, None] / 2 - np.arange(
+        cells, dtype=np.float32)), 0) for places, cells in zip((y, x), mask.shape, strict=True))
+    return across @ (down @ mask).T
 
 
 def _read_file(path, turn):

@@ -191,8 +191,10 @@ def test_maps_that_xcit_has_not(own):
 
 
 @pytest.mark.slow
-def test_a_detector_without_proposals_of_its_own_gets_some():
-    assert 'XCiT' in adapt('mmdet::fast_rcnn/fast-rcnn_r50_fpn_1x_coco.py', 'nano_12_p16')
+@pytest.mark.parametrize('name', ('fast_rcnn/fast-rcnn_r50_fpn_1x_coco', 'queryinst/queryinst_r50_fpn_1x_coco'))
+def test_detectors_that_need_more_to_be_tried(name):
+    """Proposals, or masks of boxes that lie outside of the image."""
+    assert 'XCiT' in adapt(f'mmdet::{name}.py', 'nano_12_p16')
 
 
 def test_a_step_that_fails_is_no_reason_to_refuse(monkeypatch, own):

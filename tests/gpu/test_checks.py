@@ -14,6 +14,7 @@ from gpu.page import Results
 from gpu.tools import Tools
 from helpers.tools import run_tool
 from xcit_dense import XCiT
+from xcit_dense.compat import masks
 from xcit_dense.config.loading import load_config
 from xcit_dense.data.check.check import check_before_training
 from xcit_dense.data.classes import take_classes
@@ -112,6 +113,7 @@ FAULTS = dict(
     products_lose_bits=(test_right.test_half_types, 'times', lambda: replaced(ops, 'linear', coarse)),
     fast_path=(test_right.test_fast_path, 'float64 training: maps', forward_off),
     not_run=(test_right.test_fast_path, 'did not run', lambda: (branches, 'can_run_or_trace', lambda x: False)),
+    masks=(test_right.test_masks, '1024 x 1024', lambda: replaced(masks, 'sample_mask', lambda y, *_: y * 0.9)),
     bias_of_a_norm=(test_right.test_fused, 'maps', lambda: replaced(
         fusing, 'fuse_conv_bn_eval', lambda conv, *_, **__: torch.nn.init.zeros_(conv.bias) is None or conv)),
     reads_a_value=(test_steps.test_waits, 'Tensor.item', lambda: replaced(

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from benchmarks import validation
 from benchmarks.costs import without_tf32
 from gpu.checking import all_of, beside, within, worst
 from gpu.models import HALF_TYPES, build, errors_of, labelled, odd_images, plain_of, recipe_sizes, step
@@ -157,6 +158,17 @@ def test_fused(check):
             pairs[f'patch {patch_size}, {label}: maps'] = [
                 errors_of(step(each, images, dtype), wanted)['maps'] for each in (model, plain)]
     check.judge(*all_of(within(errors, limits), beside(pairs)))
+
+
+def test_masks(check):
+    """Compare masks that are pasted within their boxes with those that mmdet pastes into the image, byte by byte."""
+    theirs, ours = (head.to(check.device) for head in validation.heads())
+    differ = {}
+    for name, (count, height, width, *rest) in validation.MASKS.items():
+        inputs = [part.to(check.device) for part in validation.objects_of(check.choose(count, 9), height, width, *rest)]
+        wanted, found = (validation.masks_of(head, *inputs, height, width)[0] for head in (theirs, ours))
+        differ[name] = sum(one != other for one, other in zip(wanted, found, strict=True)) / len(found)
+    check.judge(*within(differ, 0.))
 
 
 @pytest.mark.minutes(6)

@@ -1,10 +1,8 @@
 """What the package uses and replaces inside the frameworks: every private name of mmengine, under a public name, and
-what is replaced while they run: mmdet's COCO evaluation, pycocotools' reading, a step of torch's compiler, yapf.
+what is replaced while they run: pycocotools' reading, a step of torch's compiler, yapf.
 
 Written for mmengine 0.10.7. When you move to another version or to the fork, check this file first.
 """
-import sys
-from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,10 +18,6 @@ from ..errors import ConfigError
 
 #: Functions of `mmengine.config.Config` whose frames hold, as ``filename``, the file that they read.
 CONFIG_READERS = ('_file2dict', '_is_lazy_import', '_parse_lazy_import')
-#: The names by which mmdet's COCO metrics find the class that evaluates: in this process, and with ``use_mp_eval`` in
-#: several.
-_NAMES = ('COCOeval', 'COCOevalMP')
-
 
 def _public(name):
     """A property that is another attribute, for reading and writing."""
@@ -147,27 +141,6 @@ HISTORIES = ('_log_history', '_count_history')
 def swaps_channels(preprocessor) -> bool:
     """Whether an `mmengine.model.ImgDataPreprocessor`, or mmdet's, swaps BGR and RGB."""
     return preprocessor._channel_conversion
-
-
-@contextmanager
-def evaluations_made_by(make, metric):
-    """Let a function build the evaluations of a metric, while the context lasts.
-
-    Args:
-        make: It is called with what would have built the evaluation, then with the arguments for it, by place or by
-            name: ground truth and predictions as COCO of pycocotools, and ``bbox`` or ``segm``. It returns an object
-            with the interface of ``pycocotools.cocoeval.COCOeval``.
-        metric: A metric that looks up the class in the module of its own class or of a base.
-    """
-    modules = {sys.modules[kind.__module__] for kind in type(metric).__mro__ if kind.__module__ in sys.modules}
-    kept = [(module, name, getattr(module, name)) for module in modules for name in _NAMES if hasattr(module, name)]
-    for module, name, built_by in kept:
-        setattr(module, name, partial(make, built_by))
-    try:
-        yield
-    finally:
-        for module, name, built_by in kept:
-            setattr(module, name, built_by)
 
 
 def read_annotations_with(read):

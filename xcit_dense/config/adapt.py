@@ -14,6 +14,7 @@ from yapf.yapflib.yapf_api import FormatCode
 
 from .._utils.text import first_line, listed, type_name
 from ..archs import arch_names, get_arch
+from ..compat.masks import cut_masks
 from ..errors import ConfigError
 from ..models.pyramid import PYRAMID_STRIDES
 from .check import warms_up
@@ -207,6 +208,7 @@ def _try(changes, scope, inputs, config):
                 if not trains:
                     model = revert_sync_batchnorm(MODELS.build(cfg.model))
                     model.init_weights()  # some parameters are memory as it was found
+                    cut_masks(model)  # mmdet cannot paste those of boxes outside the image, as weights may be random
                     batch = _batch(scope, inputs, size, proposes=getattr(model, 'with_rpn', True))
                 model.train(trains)
                 found = model(**model.data_preprocessor(batch, trains), mode='loss' if trains else 'predict')

@@ -128,7 +128,7 @@ def _objects(picture, sample, with_truth, names, colours, threshold):
 def _draw(picture, part, names, colours):
     def mask_of(index):
         mask = part.masks[index]
-        mask = mask() if callable(mask) else mask.to_ndarray()[0] if hasattr(mask, 'to_ndarray') else mask
+        mask = mask() if callable(mask) else mask.to_ndarray()[0] if hasattr(type(mask), 'to_ndarray') else mask
         return np.asarray(mask).astype(bool)
 
     boxes = np.asarray(getattr(part.bboxes, 'tensor', part.bboxes)) if 'bboxes' in part else np.zeros((len(part), 4))

@@ -89,7 +89,7 @@ class Objects(Found):
 
     def __repr__(self):
         found = [f'{count} {name}' for name, count in Counter(self.names).most_common()]
-        masks = 'without masks' if self.masks is None else 'with masks'
+        masks = 'without masks' if vars(self)['masks'] is None else 'with masks'
         return f'<{counted(len(self), "objects")} {masks}{": " if found else ""}{listed(found)}>'
 
     def draw(self) -> np.ndarray:
@@ -109,6 +109,22 @@ class Objects(Found):
         return supervision.Detections(
             xyxy=self.boxes, mask=None if self.masks is None else np.asarray(self.masks), confidence=self.scores,
             class_id=self.labels, data=dict(class_name=np.array(self.names, dtype=str)))
+
+
+class _ReadMasks:
+    """Makes an array (n, H, W) of the masks when somebody reads them."""
+
+    def __get__(self, found, kind=None):
+        masks = None if found is None else vars(found)['masks']  # for the class itself
+        if masks is not None and not isinstance(masks, CutMasks):
+            masks = vars(found)['masks'] = np.asarray(masks, bool)
+        return masks
+
+    def __set__(self, found, masks):
+        vars(found)['masks'] = masks
+
+
+Objects.masks = _ReadMasks()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -195,8 +211,8 @@ class LoadedDetector(_Loaded):
         sample.pred_instances = sample.pred_instances[sample.pred_instances.scores >= threshold]
         found = sample.pred_instances.numpy()
         masks = found.get('masks')
-        if masks is not None:
-            masks = CutMasks(masks, *image.size) if isinstance(masks, list) else masks.astype(bool)
+        if isinstance(masks, list):
+            masks = CutMasks(masks, *image.size)
         return Objects(found.bboxes, found.scores, found.labels, tuple(self.classes[i] for i in found.labels), masks,
                        partial(self._predictor.drawing.draw, *image.shown(sample), pred_score_thr=-1.))
 

@@ -13,6 +13,7 @@ import torch
 from mmengine.structures import InstanceData
 from pycocotools import mask as mask_api
 
+from ..compat.masks import encode_part
 from .tiles import Span, Tile
 
 #: The IoU above which finds agree, and the share of a cut find above which it is part of another.
@@ -59,12 +60,7 @@ class CutMask(NamedTuple):
 
     def rle(self, height: int, width: int) -> dict:
         """Return the mask of the whole image as COCO's compressed RLE, as pycocotools encodes it."""
-        # runs go down the columns; in the box, each starts and ends where a column changes, with zeros above and below
-        columns, rows = np.nonzero(np.diff(self.pixels().T.astype(np.int8), prepend=0, append=0))
-        places, count = np.unique((columns + self.x.start) * height + rows + self.y.start, return_counts=True)
-        places = places[(count == 1) & (places < height * width)]  # one that goes on in the next column does not end
-        counts = np.diff(places, prepend=0, append=height * width)
-        return mask_api.frPyObjects(dict(counts=counts.tolist(), size=[height, width]), height, width)
+        return encode_part(self.pixels(), self.x.start, self.y.start, height, width)
 
 
 class CutMasks:
@@ -149,7 +145,7 @@ def finds_in(tile: Tile, found: dict, size: tuple, margin: int) -> list:
              tile.y.end if tile.y.end < height else np.inf]
     boxes = found['bboxes'] + np.array([left, top, left, top], np.float32)
     masks = found.get('masks', [None] * len(boxes))
-    return [Find(box, float(score), int(label), mask if mask is None else CutMask.of(mask.astype(bool), top, left),
+    return [Find(box, float(score), int(label), mask if mask is None else CutMask.of(np.asarray(mask, bool), top, left),
                  bool((np.abs(box - inner) <= margin).any()), frozenset([tile]))
             for box, score, label, mask in zip(boxes, found['scores'], found['labels'], masks, strict=True)]
 

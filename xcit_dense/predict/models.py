@@ -17,6 +17,7 @@ from torch import Tensor
 
 from .._utils.machine import can_use_bfloat16
 from .._utils.text import counted, listed, type_name
+from ..compat.masks import paste
 from ..config.tasks import TASKS, task_named, task_of
 from ..data.check.agreement import wanted_classes
 from ..data.classes import difference_of
@@ -145,11 +146,17 @@ class ExportedModel(BaseModel):
         return data['data_samples']
 
     def _detect(self, image, sample):
-        found = self.file.objects(self.file.run(image[None]), image.shape[:2], sample.ori_shape[:2])
+        outputs, size = self.file.run(image[None]), sample.ori_shape[:2]
+        threshold = self.file.metadata.get('mask_threshold') or 0.
+        masks = outputs.pop('masks', None) if threshold > 0 else None
+        found = self.file.objects(outputs, image.shape[:2], size)
         values = dict(bboxes=found.boxes, scores=found.scores, labels=found.labels.astype(np.int64))
         if found.masks is not None:
             values['masks'] = found.masks
         sample.pred_instances = InstanceData(**{name: torch.from_numpy(value) for name, value in values.items()})
+        if masks is not None:
+            sample.pred_instances.masks = paste(torch.from_numpy(masks[0, :len(found)]), sample.pred_instances.bboxes,
+                                                *size, threshold)
 
     def _segment(self, image, sample):
         outputs = self.file.run(image[None], sample.ori_shape[:2])

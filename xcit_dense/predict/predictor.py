@@ -10,10 +10,10 @@ from mmengine.device import get_device
 from mmengine.logging import print_log
 from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
-from pycocotools import mask as mask_api
 
 from .._utils.files import atomic_write
 from .._utils.text import counted, first_line
+from ..compat.masks import RunLengths, cut_masks
 from ..config.fit.fitting import use_fit
 from ..config.tasks import task_of, tasks_with
 from ..data.batches import step_by_size
@@ -101,7 +101,7 @@ class Predictor:
         init_default_scope(task_of(cfg).framework or 'mmengine')
         self.model = MODELS.build(cfg.model)
         load_model(self.model, weights, checkpoint)
-        self.model.to(device).eval()
+        cut_masks(self.model.to(device).eval())
         if fuse:
             fuse_backbones(self.model)
         set_dtype(self.model, dtype)
@@ -202,15 +202,17 @@ class DetectionPredictor(Predictor):
 
     def to_coco(self, sample, **fields):
         """Return the objects of a sample as records of COCO's results format, with ``fields`` added to each."""
-        found, records = sample.pred_instances.numpy(), []
+        found, records = sample.pred_instances, []
+        if isinstance(found.get('masks'), torch.Tensor):
+            found.masks = RunLengths.of(found.masks.bool())
+        found = found.numpy()
         for i, label in enumerate(found.labels):
             x1, y1, x2, y2 = found.bboxes[i].tolist()
             record = dict(fields, category_id=self.classes.numbers[label], category_name=self.classes.names[label],
                           score=float(found.scores[i]), bbox=[x1, y1, x2 - x1, y2 - y1])
             if 'masks' in found:
                 mask = found.masks[i]
-                rle = mask.rle(*sample.ori_shape) if isinstance(mask, CutMask) else mask_api.encode(
-                    np.asfortranarray(mask.astype(np.uint8)))
+                rle = mask.rle(*sample.ori_shape) if isinstance(mask, CutMask) else mask
                 record['segmentation'] = dict(size=rle['size'], counts=rle['counts'].decode())
             records.append(record)
         return records

@@ -3,7 +3,7 @@ import numpy as np
 from mmengine.dist import all_gather_object, get_rank
 
 from .._utils.text import counted, listed
-from ..compat.internals import evaluations_made_by
+from ..compat.evaluation import evaluations_made_by
 from ..draw.classes import class_colours
 from .content import BACKGROUND, MOST_PICTURES, Column, Confusion, Content, Picture, Recorder, Row, near
 from .matching import IOU, RULE, SCORE, Objects, draw_sides
@@ -151,13 +151,12 @@ class Watch:
 
     def __init__(self, metric):
         self.metric, self.results, self.truth, self.evaluated = metric, [], None, {}
-        self._evaluation, metric.compute_metrics = None, self._watch
+        self._evaluation, self._compute, metric.compute_metrics = None, metric.compute_metrics, self._watch
 
     def _watch(self, results):
-        del self.metric.compute_metrics  # it is that of the class again
-        self.results = results
+        self.metric.compute_metrics, self.results = self._compute, results
         with evaluations_made_by(self._build, self.metric):
-            metrics = self.metric.compute_metrics(results)
+            metrics = self._compute(results)
         self._keep()
         return metrics
 

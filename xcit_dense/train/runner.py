@@ -19,7 +19,9 @@ from torch.utils.data import DataLoader
 from .._utils.files import atomic_write
 from .._utils.processes import is_first_process, run_on_first
 from .._utils.text import counted
+from ..compat.evaluation import evaluate_fast
 from ..compat.internals import OpenRunner, accumulated_steps, mend_weighted_losses
+from ..compat.masks import cut_masks
 from ..config.check import check_paramwise
 from ..data.batches import predict_by_size, unwrapped
 from ..errors import CheckpointError, ConfigError, DataError
@@ -27,7 +29,7 @@ from ..weights import fetch, read_checkpoint
 from ..weights.contents import run_of
 from ..weights.convert import from_plain, to_plain
 from . import resuming
-from .hooks import step_together
+from .hooks import TimesHook, step_together
 from .init_from import load_weights
 from .loaders import NamedErrors, ResumableLoader, bind_workers, explained
 from .startup import is_for_console, is_news
@@ -94,12 +96,25 @@ class DenseRunner(OpenRunner):
                               'model.backbone.with_cp=True')
         on_cpus = self.distributed and not torch.cuda.is_available() and not is_model_wrapper(model)
         mend_weighted_losses(model)
+        cut_masks(unwrapped(model))
         model = predict_by_size(revert_sync_batchnorm(model) if on_cpus else model)
         if on_cpus:
             defaults = dict(broadcast_buffers=False,
                             find_unused_parameters=self.cfg.get('find_unused_parameters', False))
             model_wrapper_cfg = {**defaults, **(model_wrapper_cfg or {}), 'device_ids': None}
         return super().wrap_model(model_wrapper_cfg, model)
+
+    def register_hooks(self, default_hooks=None, custom_hooks=None):
+        """Register the hooks of the config, and the one that tells what validations waited for."""
+        super().register_hooks(default_hooks, custom_hooks)
+        self.register_hook(TimesHook())
+
+    def build_evaluator(self, evaluator):
+        """Build the metrics; those of COCO need less time, with the same numbers."""
+        evaluator = super().build_evaluator(evaluator)
+        for metric in getattr(evaluator, 'metrics', ()):
+            evaluate_fast(metric)
+        return evaluator
 
     @staticmethod
     def build_dataloader(dataloader, seed=None, diff_rank_seed=False):
