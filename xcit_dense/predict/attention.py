@@ -121,11 +121,10 @@ class Attention:
     def _attention(self, x):
         weights = self.model.attention_maps(x)[0].float().cpu()[[block - 1 for block in self.blocks]].numpy()
         place = self._place(x, self.model.arch.patch_size)
-        rows = [[Panel('image'), *(Panel(f'block {block}, mean of heads', maps.mean(0), *place, over_image=True)
-                                   for block, maps in zip(self.blocks, weights, strict=True))]]
-        heads = weights.shape[1]
+        rows, heads = [[Panel('image')]], weights.shape[1]
         columns = min(heads, 8) if heads > 8 or x.shape[2] > x.shape[3] else 4  # or the picture is a long strip
         for block, maps in zip(self.blocks, weights, strict=True):
+            rows[0].append(Panel(f'block {block}, mean of heads', maps.mean(0), *place, over_image=True))
             rows += _wrapped([Panel(f'block {block}, head {head}', part, *place) for head, part in enumerate(maps, 1)],
                              columns)
         note = 'Attention of the class token to each patch, by class-attention block and head.'
@@ -138,43 +137,36 @@ class Attention:
         maps = dict(zip(wanted, self.model.token_maps(x, wanted), strict=True))
         arrays, rows, note = {}, [], []
         if blocks:
-            found = [_components(maps[i]) for i in blocks]
-            arrays.update(blocks=np.array(self.blocks), components=np.stack([part for part, _ in found]),
-                          explained=np.stack([shares for _, shares in found]))
-            place = self._place(x, self.model.arch.patch_size)
-            rows += _wrapped([Panel(f'block {block}: {_percent(shares)}', part, *place)
-                              for block, (part, shares) in zip(self.blocks, found, strict=True)])
+            found = [self._components(x, f'block {i + 1}', maps[i], self.model.arch.patch_size) for i in blocks]
+            parts, shares, panels = zip(*found, strict=True)
+            arrays.update(blocks=np.array(self.blocks), components=np.stack(parts), explained=np.stack(shares))
+            rows += _wrapped(panels)
             note.append('Block: the first three principal components of its patch tokens as red, green and blue, and '
                         'the share of the variance that each of them explains.')
         if sources:
-            norms, colours = [], []
-            for stride, level in zip(self.model.out_strides, self.model.pyramid([maps[i] for i in sources]),
-                                     strict=True):
+            rows += [[], []]
+            levels = self.model.pyramid([maps[i] for i in sources])
+            for stride, level in zip(self.model.out_strides, levels, strict=True):
                 norm = torch.linalg.vector_norm(level[0], dim=0).cpu().numpy()
-                part, shares = _components(level)
+                part, shares, panel = self._components(x, f'stride {stride}', level, stride)
                 arrays.update({f'level_{stride}_norm': norm, f'level_{stride}_components': part,
                                f'level_{stride}_explained': shares})
-                place = self._place(x, stride)
-                norms.append(Panel(f'stride {stride}, norm', norm, *place))
-                colours.append(Panel(f'stride {stride}: {_percent(shares)}', part, *place))
-            rows += [norms, colours]
+                rows[-2].append(Panel(f'stride {stride}, norm', norm, *self._place(x, stride)))
+                rows[-1].append(panel)
             note.append('Stride: a pyramid level, its norm over the channels and its principal components.')
         rows = [[None if i else Panel('image'), *row] for i, row in enumerate(rows)]
         return arrays, rows, ' '.join(note)
 
+    def _components(self, x, title, maps, stride):
+        """Return the first components (h, w, 3) of a map (1, C, h, w), their shares of the variance, and a panel."""
+        components, shares = principal_components(maps.cpu())  # some devices have no float64
+        part, shares = components[0].permute(1, 2, 0).numpy(), shares[0].numpy()
+        title = f'{title}: {" + ".join(f"{100 * share:.0f}" for share in shares)}%'
+        return part, shares, Panel(title, part, *self._place(x, stride))
+
 
 def _wrapped(panels, columns: int = 4):
     return [panels[i:i + columns] for i in range(0, len(panels), columns)]
-
-
-def _components(maps: Tensor):
-    """Return the first components (h, w, 3) of an image's map (1, C, h, w), and their shares of the variance (3)."""
-    components, shares = principal_components(maps.cpu())  # some devices have no float64
-    return components[0].permute(1, 2, 0).numpy(), shares[0].numpy()
-
-
-def _percent(shares):
-    return ' + '.join(f'{100 * share:.0f}' for share in shares) + '%'
 
 
 @torch.no_grad()

@@ -79,18 +79,15 @@ def classes_of_pixels(cfg, meta, checkpoint) -> Classes:
     first, ignored = first_label(dataset), own_ignored(dataset)
     in_list = without_ignored(in_list or (), first, ignored)
     names, origin = _names(cfg, meta, checkpoint, [(in_list, file)] if in_list else [])
-    changed = label_map(first, ignored, len(names))
+    changed, numbers_from = label_map(first, ignored, len(names)), f'the config ({_title(dataset)})'
     if 'reduce_zero_label' in meta:
-        first, changed = int(meta['reduce_zero_label']), meta.get('label_map')
-    return Classes(names, labels_in_files(first, changed, len(names)), origin,
-                   str(checkpoint) if 'reduce_zero_label' in meta else f'the config ({_title(dataset)})')
+        first, changed, numbers_from = int(meta['reduce_zero_label']), meta.get('label_map'), str(checkpoint)
+    return Classes(names, labels_in_files(first, changed, len(names)), origin, numbers_from)
 
 
 def test_dataset(cfg):
-    """Return the data set whose pipeline predictions use: the first of the test data, otherwise of the validation data.
-
-    If the config has neither, `DataError` is raised.
-    """
+    """Return the data set whose pipeline predictions use: the first of the test data, otherwise of the validation data;
+    `DataError` if the config has neither."""
     found = datasets(cfg, LOADERS[:0:-1])
     if not found:
         raise DataError('the config has neither test_dataloader nor val_dataloader, whose pipeline defines how images '

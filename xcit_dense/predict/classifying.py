@@ -84,9 +84,8 @@ class Classifier:
         """
         picture = image if isinstance(image, np.ndarray) else read_picture(image)
         probabilities = self.logits(picture).softmax(0)
-        values, places = probabilities.topk(min(top, len(self.names)))
-        return [Guess(place, self.names[place], value)
-                for place, value in zip(places.tolist(), values.tolist(), strict=True)]
+        places = probabilities.topk(min(top, len(self.names))).indices.tolist()
+        return [Guess(place, self.names[place], float(probabilities[place])) for place in places]
 
     def logits(self, picture) -> torch.Tensor:
         """Return the logits (classes) of an image (H, W, 3), RGB, uint8, on the CPU."""
@@ -127,10 +126,8 @@ def middle_of(picture, size, crop_ratio=1.) -> np.ndarray:
 
 
 def _published_size(source):
-    """Return the image size of a published file by its name: that of the authors, timm or mmpretrain.
-
-    In a path only the file's name counts, not those of its folders.
-    """
+    """Return the image size of a published file by its name, without those of its folders: that of the authors, timm or
+    mmpretrain."""
     name = '' if Path(source).expanduser().is_dir() else source.rpartition('/')[2]
     return 384 if re.search(r'xcit.*[_-]384(_dist|px|\.)|_384_dist$', name) else 224
 

@@ -174,14 +174,12 @@ class DrawingHook(Hook):
             note_inputs(*files)
             run_on_first(self._own.claim, *map(partial(_place, _folder_of_images(runner.cfg)), files))
 
-    def after_test(self, runner):
-        """Record what was drawn."""
-        self.close()
-
-    def close(self):
+    def close(self, runner=None):
         """Record what was drawn, also after a test that failed."""
         if self._own and is_first_process():
             self._own.close()
+
+    after_test = close
 
     def after_val_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         """Draw the first image of some batches to where the visualizer keeps pictures."""
@@ -225,10 +223,8 @@ def _folder_of_images(cfg):
 
 
 def _place(folder, file):
-    """Return the path of an image's picture relative to the folder of all pictures: as in the folder of all images.
-
-    Images with different paths get different pictures, also when several data sets are tested as one.
-    """
+    """Return the path of an image's picture relative to the folder of all pictures: as in the folder of all images, so
+    that different images get different pictures, also when several data sets are tested as one."""
     path = Path(os.path.abspath(file))
     path = path.relative_to(folder if path.is_relative_to(folder) else path.anchor)  # a list may name files anywhere
     return path.with_name(f'{path.name}.png') if path.suffix.lower() in ARRAY_SUFFIXES else path

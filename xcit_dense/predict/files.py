@@ -101,9 +101,7 @@ def predict_files(predictor, root, paths, out_dir, overwrite: bool = False):
                     unreadable.append(f'{path}: {type(error).__name__}: {first_line(error)}')
         finally:
             print()  # the progress bar ends without a line break
-            written = 'nothing'
-            if count:
-                written = f'{out_dir}: {counted(count, "pictures")} and {predictor.close(out_dir)}'
+            written = f'{out_dir}: {counted(count, "pictures")} and {predictor.close(out_dir)}' if count else 'nothing'
     if unreadable:
         title = (f'{len(unreadable):,} of {counted(len(paths), "images")} could not be predicted. Wrote {written}. '
                  'Errors:')
@@ -112,10 +110,8 @@ def predict_files(predictor, root, paths, out_dir, overwrite: bool = False):
 
 
 def without_drawn(root, paths) -> list:
-    """Return image files; among several, skip those that this package drew, and print how many.
-
-    If no others are left, `DataError` is raised.
-    """
+    """Return image files; among several, skip those that this package drew, and print how many; `DataError` if no
+    others are left."""
     folders = {folder for path in paths for folder in path.parents if folder.is_relative_to(root)}
     drawn = {path for folder in folders for path in drawn_in(folder)}.intersection(paths) if len(paths) > 1 else ()
     if drawn:
@@ -154,33 +150,31 @@ def predict_video(predictor, path, out_dir, overwrite: bool) -> str:
     `DataError` if the file, of any format that FFmpeg reads, is no video or breaks off: what is before is written.
     """
     path, out_dir = Path(path).expanduser(), Path(out_dir).expanduser()
-    segments = not predictor.finds_objects
     target, results = out_dir / f'{path.stem}.mp4', out_dir / 'results.json'
     if target.resolve() == path.resolve():
         raise DataError(f'the output folder {out_dir} holds the video, which would be overwritten. Use another folder')
     objects, count, broken = 0, 0, []
-    with OwnFiles(out_dir, predictor.tool, overwrite) as own, _opened_video(path) as (file, stream, rate, time_base):
+    with OwnFiles(out_dir, predictor.tool, overwrite) as own, _opened_video(path) as (stream, rate):
         own.claim(target.name, *predictor.last_files)
         with ExitStack() as stack:
-            write = stack.enter_context(_written(target, rate, time_base))
-            if not segments:  # written at once, as those of a long video would fill the memory
+            write = stack.enter_context(_written(target, rate, stream.time_base))
+            if predictor.finds_objects:  # written at once, as those of a long video would fill the memory
                 records = stack.enter_context(open(stack.enter_context(atomic_write(results)), 'w'))
-            frames = _frames(file, stream, rate, time_base, broken)
-            for picture, pts in tqdm(frames, total=stream.frames or None, unit='frame'):
+            for picture, pts in tqdm(_frames(stream, rate, broken), total=stream.frames or None, unit='frame'):
                 image = predictor.read(picture)
-                sample = predictor(image)
-                for record in [] if segments else predictor.to_coco(sample, image_id=count,
-                                                                    seconds=float(pts * time_base)):
+                sample, fields = predictor(image), dict(image_id=count, seconds=float(pts * stream.time_base))
+                for record in predictor.to_coco(sample, **fields) if predictor.finds_objects else ():
                     records.write(f'{", " if objects else "["}{json.dumps(record)}')
                     objects += 1
                 write(predictor.drawing.draw(image.picture, sample), pts)
                 count += 1
             if not count:
                 raise DataError(': '.join([f'{path} has no frame that can be read', *broken]))
-            if not segments:
+            if predictor.finds_objects:
                 records.write(']' if objects else '[]')
-        predictor.write_classes(out_dir, **({} if segments else dict(image_ids='numbers of frames, from 0')))
-    found = '' if segments else f' and {counted(objects, "objects")} (results.json)'
+        words = dict(image_ids='numbers of frames, from 0') if predictor.finds_objects else {}
+        predictor.write_classes(out_dir, **words)
+    found = f' and {counted(objects, "objects")} (results.json)' if predictor.finds_objects else ''
     written = f'{counted(count, "frames")}{found} in {target}'
     if broken:
         raise DataError(f'{path} breaks off after {counted(count, "frames")} ({broken[0]}); wrote {written}')
@@ -189,7 +183,7 @@ def predict_video(predictor, path, out_dir, overwrite: bool) -> str:
 
 @contextmanager
 def _opened_video(path):
-    """Open a video; yield the file, its video stream, the frames per second, and the unit of its times."""
+    """Open a video; yield its video stream and the frames per second."""
     av = import_av()
     try:
         file = av.open(str(path))
@@ -200,19 +194,16 @@ def _opened_video(path):
             raise DataError(f'{path} has no video stream')
         stream = file.streams.video[0]
         stream.thread_type = 'AUTO'
-        rate = stream.average_rate or stream.guessed_rate or Fraction(25)
-        yield file, stream, rate, stream.time_base
+        yield stream, stream.average_rate or stream.guessed_rate or Fraction(25)
 
 
-def _frames(file, stream, rate, time_base, broken):
-    """Yield the frames of a video as displayed, RGB (H, W, 3) uint8, and their times in units of ``time_base``.
-
-    Ends where the video ends or breaks off; the list ``broken`` then has the reason.
-    """
-    first, step = None, max(round(1 / (rate * time_base)), 1)
+def _frames(stream, rate, broken):
+    """Yield the frames of a video as displayed, RGB (H, W, 3) uint8, and their times in the unit of the stream. If the
+    video breaks off, they end, and the list ``broken`` has the reason."""
+    first, step = None, max(round(1 / (rate * stream.time_base)), 1)
     last = -step
     try:
-        for frame in file.decode(stream):
+        for frame in stream.container.decode(stream):
             first = frame.pts if first is None else first
             # a frame without a time, or with an earlier one, follows the previous frame
             last = last + step if frame.pts is None or frame.pts - first <= last else frame.pts - first

@@ -61,18 +61,19 @@ class LabelFiles:
         self._count += len(labels)
         for file in self.files_of(name):
             path = Path(out_dir, file)
-            _write(path, getattr(self, f'_{self._form}')(labels, name, size, path))
+            write_text(path, getattr(self, f'_{self._form}')(labels, name, size, path))
         if self._form == 'coco':
-            self._records += [dict(
-                id=len(self._records) + number, image_id=self._ids[name], category_id=self._classes.numbers[place],
-                bbox=[box[0], box[1], round(box[2] - box[0], 3), round(box[3] - box[1], 3)], area=area, iscrowd=0,
-                segmentation=[piece.ravel().tolist() for piece in pieces], score=score)
-                for number, (place, box, pieces, score, area) in enumerate(labels, 1)]
+            for place, (left, top, right, bottom), pieces, score, area in labels:
+                self._records.append(dict(
+                    id=len(self._records) + 1, image_id=self._ids[name], category_id=self._classes.numbers[place],
+                    bbox=[left, top, round(right - left, 3), round(bottom - top, 3)], area=area, iscrowd=0,
+                    segmentation=[piece.ravel().tolist() for piece in pieces], score=score))
 
     def close(self, out_dir) -> str:
         """Write the files at the end, and return what was written, and how it is used next."""
         for file in self.last_files:
-            _write(Path(out_dir, file), getattr(self, f'_{file.replace(".", "_")}')(Path(os.path.abspath(out_dir))))
+            text = getattr(self, f'_{file.replace(".", "_")}')(Path(os.path.abspath(out_dir)))
+            write_text(Path(out_dir, file), text)
         where = f'{self._folder}/' if self._suffix else self.last_files[0]
         what = 'class names' if self._form == 'maps' else f'{counted(self._count, "labels")} ({self._form})'
         return f'{what} in {where}: {_USES[self._form].format(images=self._images, out=out_dir)}'
@@ -141,6 +142,7 @@ def _element(tag, content):
     return element
 
 
-def _write(path, text):
+def write_text(path, text):
+    """Write a text as UTF-8, completely or not at all."""
     with atomic_write(path) as part:
         part.write_text(text, 'utf-8')

@@ -111,20 +111,15 @@ class Objects(Found):
             class_id=self.labels, data=dict(class_name=np.array(self.names, dtype=str)))
 
 
-class _ReadMasks:
-    """Makes an array (n, H, W) of the masks when somebody reads them."""
-
-    def __get__(self, found, kind=None):
-        masks = None if found is None else vars(found)['masks']  # for the class itself
-        if masks is not None and not isinstance(masks, CutMasks):
-            masks = vars(found)['masks'] = np.asarray(masks, bool)
-        return masks
-
-    def __set__(self, found, masks):
-        vars(found)['masks'] = masks
+def _read_masks(found):
+    """Make an array (n, H, W) of the masks when somebody reads them."""
+    masks = vars(found)['masks']
+    if masks is not None and not isinstance(masks, CutMasks):
+        masks = vars(found)['masks'] = np.asarray(masks, bool)
+    return masks
 
 
-Objects.masks = _ReadMasks()
+Objects.masks = property(_read_masks, lambda found, masks: vars(found).update(masks=masks))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -163,13 +158,11 @@ class _Loaded:
         if tiling and batch_size > 1:
             raise ConfigError(f'batch_size={batch_size} cannot be used with tile: tiles are predicted one by one. '
                               'Omit one of them')
-        predictor = self._predictor
-        several = isinstance(images, (list, tuple))
-        images, results = list(images) if several else [images], []
+        predictor, several, results = self._predictor, isinstance(images, (list, tuple)), []
+        images = list(images) if several else [images]
         for start in range(0, len(images), batch_size):
             batch = [predictor.read(image, tiling) for image in images[start:start + batch_size]]
-            samples = ([predictor(batch[0], **options)] if isinstance(batch[0], BigImage) else
-                       predictor.samples(batch))
+            samples = [predictor(batch[0], **options)] if isinstance(batch[0], BigImage) else predictor.samples(batch)
             results += map(to_result, batch, samples)
         return results if several else results[0]
 
@@ -211,8 +204,7 @@ class LoadedDetector(_Loaded):
         sample.pred_instances = sample.pred_instances[sample.pred_instances.scores >= threshold]
         found = sample.pred_instances.numpy()
         masks = found.get('masks')
-        if isinstance(masks, list):
-            masks = CutMasks(masks, *image.size)
+        masks = CutMasks(masks, *image.size) if isinstance(masks, list) else masks
         return Objects(found.bboxes, found.scores, found.labels, tuple(self.classes[i] for i in found.labels), masks,
                        partial(self._predictor.drawing.draw, *image.shown(sample), pred_score_thr=-1.))
 

@@ -21,13 +21,10 @@ SHARE = 0.5
 
 
 class CutMask(NamedTuple):
-    """The mask of an object in a large image: only the box around it is kept. Create it with `of`.
-
-    Rows and columns of the box are y and x; ``packed`` has its pixels, as COCO's compressed RLE.
-    """
-    y: Span
-    x: Span
-    packed: dict
+    """The mask of an object in a large image: only the box around it is kept. Create it with `of`."""
+    y: Span  # rows of the box
+    x: Span  # columns of the box
+    packed: dict  # its pixels, as COCO's compressed RLE
 
     @classmethod
     def of(cls, mask, top: int = 0, left: int = 0):
@@ -95,21 +92,13 @@ class CutMasks:
 
 
 class Find(NamedTuple):
-    """An object in one or more tiles, in pixels of the image.
-
-    Args:
-        box: Left, top, right, bottom, float32.
-        score: From 0 to 1.
-        mask: A `CutMask`, or None.
-        cut: Whether it reaches a border of each of its tiles that is not a border of the image.
-        tiles: The set of the tiles that see it.
-    """
-    box: np.ndarray
-    score: float
+    """An object in one or more tiles, in pixels of the image."""
+    box: np.ndarray  # left, top, right, bottom, float32
+    score: float  # from 0 to 1
     label: int
     mask: CutMask | None
-    cut: bool
-    tiles: frozenset
+    cut: bool  # whether it reaches a border of each of its tiles that is not a border of the image
+    tiles: frozenset  # those that see it
 
 
 def find_in_tiles(predict, image):
@@ -203,10 +192,8 @@ def _meet(boxes, others):
 
 
 def _joined(finds):
-    """Return the object that several finds show: the one with the highest score if none is cut, otherwise their union.
-
-    The result is cut if all of them are.
-    """
+    """Return the object that several finds show: the one with the highest score if none is cut, otherwise their union,
+    which is cut if all of them are."""
     best, cut = max(finds, key=lambda find: find.score), [find.cut for find in finds]
     best = best._replace(tiles=frozenset().union(*(find.tiles for find in finds)))
     if not any(cut):
@@ -223,8 +210,8 @@ def _without_parts(objects):
     kept = []
     for find in objects:
         near = np.flatnonzero(_meet(boxes, find.box) & (labels == find.label)) if find.cut else ()
-        if not any(_share_within(find, objects[i]) > SHARE for i in near
-                   if find.tiles.isdisjoint(objects[i].tiles)):
+        others = [objects[i] for i in near if find.tiles.isdisjoint(objects[i].tiles)]
+        if all(_share_within(find, other) <= SHARE for other in others):
             kept.append(find)
     return kept
 

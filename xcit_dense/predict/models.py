@@ -32,14 +32,13 @@ DTYPES = ('float32', 'bfloat16')
 #: Heads whose forward outputs only scores and deltas, with the last layers that stay in float32. Other heads stay in
 #: float32 completely: some pass pixel coordinates through their layers, and above 1024 bfloat16 has every 8th only.
 _HEADS = dict(
-    RPNHead=('rpn_cls', 'rpn_reg'), RetinaHead=('retina_cls', 'retina_reg'), Shared2FCBBoxHead=('fc_cls', 'fc_reg'),
-    Shared4Conv1FCBBoxHead=('fc_cls', 'fc_reg'), FCNMaskHead=('conv_logits', ), FPNHead=('conv_seg', ),
-    UPerHead=('conv_seg', ), FCNHead=('conv_seg', ), SegformerHead=('conv_seg', ))
+    RPNHead=('rpn_cls', 'rpn_reg'), RetinaHead=('retina_cls', 'retina_reg'), FCNMaskHead=('conv_logits', ),
+    **dict.fromkeys(('Shared2FCBBoxHead', 'Shared4Conv1FCBBoxHead'), ('fc_cls', 'fc_reg')),
+    **dict.fromkeys(('FPNHead', 'UPerHead', 'FCNHead', 'SegformerHead'), ('conv_seg', )))
 _FEATURES = {'backbone', 'neck'}
 #: Arguments of `Resize` that the rule contains; and other arguments, with the values that change nothing.
 _OF_RESIZE = ('type', 'scale', 'keep_ratio')
-_LEFT_OUT = dict(scale_factor=(None, ), interpolation=('bilinear', ), backend=('cv2', ),
-                 clip_object_border=(True, False))
+_LEFT_OUT = dict(scale_factor=[None], interpolation=['bilinear'], backend=['cv2'], clip_object_border=[True, False])
 
 
 def set_dtype(model, dtype: str = 'float32') -> str:
@@ -150,10 +149,9 @@ class ExportedModel(BaseModel):
         threshold = self.file.metadata.get('mask_threshold') or 0.
         masks = outputs.pop('masks', None) if threshold > 0 else None
         found = self.file.objects(outputs, image.shape[:2], size)
-        values = dict(bboxes=found.boxes, scores=found.scores, labels=found.labels.astype(np.int64))
-        if found.masks is not None:
-            values['masks'] = found.masks
-        sample.pred_instances = InstanceData(**{name: torch.from_numpy(value) for name, value in values.items()})
+        values = dict(bboxes=found.boxes, scores=found.scores, labels=found.labels.astype(np.int64), masks=found.masks)
+        sample.pred_instances = InstanceData(**{name: torch.from_numpy(value) for name, value in values.items()
+                                                if value is not None})
         if masks is not None:
             sample.pred_instances.masks = paste(torch.from_numpy(masks[0, :len(found)]), sample.pred_instances.bboxes,
                                                 *size, threshold)
@@ -168,16 +166,15 @@ class ExportedModel(BaseModel):
 def config_of(file) -> Config:
     """Return a config that reads images as the config of the export did, from the metadata of the file."""
     metadata, detects = file.metadata, file.task == 'detection'
-    load = dict(type='LoadImageFromFile')
-    if not metadata.get('turns', True):
-        load['color_type'] = 'color_ignore_orientation'
+    reads = 'color' if metadata.get('turns', True) else 'color_ignore_orientation'
+    steps = [dict(type='LoadImageFromFile', color_type=reads)]
     rule = metadata.get('resize') or dict(rule='none')
     keeps = rule['rule'] == 'keep_ratio'
-    resize = [] if rule['rule'] == 'none' else [
-        dict(type='Resize', scale=tuple(rule['scale' if keeps else 'size']), keep_ratio=keeps)]
+    if rule['rule'] != 'none':
+        steps.append(dict(type='Resize', scale=tuple(rule['scale' if keeps else 'size']), keep_ratio=keeps))
     pack = dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor'))
     dataset = dict(type='CocoDataset' if detects else 'BaseSegDataset', metainfo=meta_of(file),
-                   pipeline=[load, *resize, pack if detects else dict(type='PackSegInputs')])
+                   pipeline=[*steps, pack if detects else dict(type='PackSegInputs')])
     return Config(dict(default_scope=task_named(file.task).framework, test_dataloader=dict(dataset=dataset)))
 
 
@@ -197,10 +194,8 @@ def classes_of(file) -> Classes:
 
 
 def resize_rule(cfg) -> dict:
-    """Return how images are resized before they go into the graph: the key ``resize`` of the metadata.
-
-    If the test pipeline of the config has a step that the rule cannot express, `ConfigError` is raised.
-    """
+    """Return how images are resized before they go into the graph: the key ``resize`` of the metadata; `ConfigError` if
+    the test pipeline of the config has a step that the rule cannot express."""
     dataset, rule = test_dataset(cfg), dict(rule='none')
     steps = dataset.get('pipeline') or [dict(type='nothing')]
     for step in steps[1:]:

@@ -27,7 +27,7 @@ from ..weights import fetch, load_model, read_checkpoint
 from ..weights.contents import get_dataset_meta
 from .classes import classes_of_objects, classes_of_pixels, image_ids, test_dataset
 from .drawing import Drawing
-from .labels import LabelFiles, check_form
+from .labels import LabelFiles, check_form, write_text
 from .merging import CutMask, find_in_tiles
 from .models import ExportedModel, classes_of, meta_of, set_dtype
 from .polygons import labels_of_objects, labels_of_regions
@@ -161,7 +161,7 @@ class Predictor:
         found = self.classes
         content = dict(classes=dict(zip(map(str, found.numbers), found.names, strict=True)),
                        names_from=found.names_from, numbers_from=found.numbers_from, **words)
-        _write_json(Path(out_dir, 'classes.json'), content, indent=1)
+        write_text(Path(out_dir, 'classes.json'), json.dumps(content, indent=1))
 
 
 class DetectionPredictor(Predictor):
@@ -193,7 +193,7 @@ class DetectionPredictor(Predictor):
     def close(self, out_dir):
         """Write ``results.json`` and the classes, and return a description of them."""
         self.write_classes(out_dir, image_ids=self._ids_are)
-        _write_json(Path(out_dir, 'results.json'), self.records)
+        write_text(Path(out_dir, 'results.json'), json.dumps(self.records))
         scores = [record['score'] for record in self.records]
         drawn = sum(score >= self._score_thr for score in scores)
         hint = '' if drawn or not scores else f'; the best is {max(scores):.2g}, and a lower --score-thr draws more'
@@ -236,20 +236,19 @@ class SegmentationPredictor(Predictor):
 
     def write(self, image, name, out_dir):
         """Predict one image; draw it into ``out_dir / name`` and write ``out_dir / labels / name`` as PNG."""
-        sample = self.predict(image, name, out_dir)
-        self.write_labels(sample, Path(out_dir, self.files_of(name)[-1]))
+        outputs = np.asarray(self.predict(image, name, out_dir).pred_sem_seg.data[0])
+        self.write_labels(outputs, Path(out_dir, self.files_of(name)[-1]))
         self.count += 1
         if self.labels:
-            outputs = np.asarray(sample.pred_sem_seg.data[0])
             regions = labels_of_regions(outputs, self.classes.names) if self.labels.files_of(name) else ()
             self.labels.write(regions, name, outputs.shape, out_dir)
 
-    def write_labels(self, sample, path):
-        """Write the label map of a sample as PNG: in the numbers of the data set, where ADE20k's first class is 1.
+    def write_labels(self, outputs, path):
+        """Write a label map as PNG: in the numbers of the data set, where ADE20k's first class is 1.
 
         Outputs after the last that has a name get the numbers that follow.
         """
-        outputs, numbers = np.asarray(sample.pred_sem_seg.data[0]), self.classes.numbers
+        numbers = self.classes.numbers
         last = numbers[-1] + 1 - len(numbers) if numbers else 0
         labels = [*numbers, *range(len(numbers) + last, int(outputs.max()) + 1 + last)]
         # in maps of 8 bits, 255 is not a class
@@ -290,8 +289,3 @@ def build_predictor(cfg, checkpoint, score_thr: float = 0.3, **options) -> Predi
     if not 0 <= score_thr <= 1:
         raise ConfigError(f'score_thr (--score-thr) must be from 0 to 1, got {score_thr}')
     return kind(cfg, checkpoint, score_thr, **options)
-
-
-def _write_json(path, content, **options):
-    with atomic_write(path) as part:
-        part.write_text(json.dumps(content, **options))

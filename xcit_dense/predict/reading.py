@@ -102,7 +102,8 @@ class ImageReader:
                 raise DataError('an image must be an array of uint8 from 0 to 255, (H, W, 3) in RGB or (H, W) in grey, '
                                 f'and a batch a list of them; got {array.shape} of {array.dtype}')
             image = np.ascontiguousarray(array[..., ::-1]) if array.ndim == 3 else array[..., None].repeat(3, 2)
-            if not _takes_bgr(self._load):
+            is_standard = getattr(type(loader), 'transform', None) is LoadImageFromFile.transform
+            if len(self._load.transforms) > 1 or not is_standard or not loader.color_type.startswith('color'):
                 with tempfile.TemporaryDirectory() as folder:  # read as the loader does, whatever that is
                     file = Path(folder, 'image.png')
                     cv2.imwrite(str(file), image)
@@ -149,13 +150,6 @@ class ImageReader:
         """Prepare the result of `open`, or a part of it, for the model; it may be changed in place."""
         picture = picture_of(loaded)  # before the other steps, which may work in place
         return ReadImage(picture, self._prepare(loaded))
-
-
-def _takes_bgr(load):
-    """Whether a pipeline is only the loader of the frameworks, which returns colour images as OpenCV does."""
-    loader = load.transforms[-1]
-    return (len(load.transforms) == 1 and getattr(type(loader), 'transform', None) is LoadImageFromFile.transform
-            and loader.color_type.startswith('color'))
 
 
 def picture_of(loaded) -> np.ndarray:
@@ -211,17 +205,15 @@ class BigImage:
         # the pixels of the image that represent it in the picture
         rows, columns = (((np.arange(reduced) + 0.5) * (length / reduced)).astype(np.int64)
                          for length, reduced in zip(self.size, (height, width), strict=True))
+        picture = picture_of(self._source)
+        if share < 1:
+            picture = cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA)
         if 'pred_sem_seg' in sample:
             labels = torch.from_numpy(sample.pred_sem_seg.data[0][np.ix_(rows, columns)].astype(np.int64))
-            return self._picture(height, width), type(sample)(pred_sem_seg=PixelData(data=labels[None]))
+            return picture, type(sample)(pred_sem_seg=PixelData(data=labels[None]))
         found = sample.pred_instances
         scale = torch.tensor([width / self.size[1], height / self.size[0]] * 2, dtype=torch.float32)
         small = InstanceData(bboxes=found.bboxes * scale, labels=found.labels, scores=found.scores)
         if 'masks' in found:
             small.masks = [partial(mask.sampled, rows, columns) for mask in found.masks]
-        return self._picture(height, width), type(sample)(pred_instances=small)
-
-    def _picture(self, height, width):
-        picture = picture_of(self._source)
-        return picture if picture.shape[:2] == (height, width) else cv2.resize(
-            picture, (width, height), interpolation=cv2.INTER_AREA)
+        return picture, type(sample)(pred_instances=small)

@@ -28,14 +28,9 @@ class Tile(NamedTuple):
 
 
 class Tiling(NamedTuple):
-    """Tiles of one size that cover an image evenly.
-
-    Args:
-        tile: Width and height of a tile in pixels; in a narrower image, tiles are as wide as the image.
-        overlap: The least share of a tile that the next one covers too: at least 0, below 1.
-    """
-    tile: int
-    overlap: float = OVERLAP
+    """Tiles of one size that cover an image evenly."""
+    tile: int  # width and height in pixels; in a narrower image, tiles are as wide as the image
+    overlap: float = OVERLAP  # the least share of a tile that the next one covers too: at least 0, below 1
 
     def fits(self, height: int, width: int) -> bool:
         """Whether an image fits into one tile."""
@@ -123,7 +118,10 @@ def blend(samples, tiles, threshold: float = None, scores: bool = False):
     """
     rows, columns = ([span for _, span in sorted(set(pairs))] for pairs in (
         [(tile.row, tile.y) for tile in tiles], [(tile.column, tile.x) for tile in tiles]))
-    sums = [_sum_of_weights(spans) for spans in (rows, columns)]
+    sums = [torch.zeros(spans[-1].end) for spans in (rows, columns)]  # of the weights
+    for total, spans in zip(sums, (rows, columns), strict=True):
+        for span in spans:
+            total[slice(*span)] += _weights(span)
     with TemporaryDirectory() as folder:
         rest = None  # of the tile to the left
         for tile, sample in zip(tiles, samples, strict=True):
@@ -158,13 +156,6 @@ def _weights(span):
     places = torch.arange(span.end - span.start)
     weights = torch.minimum(places + 1, places.flip(0) + 1).float()
     return weights / weights.max()
-
-
-def _sum_of_weights(spans):
-    total = torch.zeros(spans[-1].end)
-    for span in spans:
-        total[span.start:span.end] += _weights(span)
-    return total
 
 
 def _nearest(tile, sample, rows, columns):

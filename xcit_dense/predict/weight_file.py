@@ -32,19 +32,12 @@ _OPTIONS = ('arch', 'out_indices', 'out_strides', 'norm_cfg')
 
 
 class Opened(NamedTuple):
-    """A model in evaluation mode, on the CPU, and what it was trained with.
-
-    Args:
-        model: The model, for images of three channels.
-        classes: Class names, if the file has any.
-        mean, std: Mean and standard deviation of its input, RGB.
-        test_data: Config of the data set that it was tested with, if known.
-    """
-    model: Trunk
-    classes: tuple
-    mean: tuple
-    std: tuple
-    test_data: dict | None
+    """A model in evaluation mode, on the CPU, and what it was trained with."""
+    model: Trunk  # for images of three channels
+    classes: tuple  # names, if the file has any
+    mean: tuple  # of its input, RGB
+    std: tuple  # the standard deviation of its input
+    test_data: dict | None  # config of the data set that it was tested with, if known
 
 
 def open_model(source, config=None) -> Opened:
@@ -77,9 +70,8 @@ def open_model(source, config=None) -> Opened:
                       '--config', logger='current', level=logging.WARNING)
     inputs = _inputs_in(cfg)
     if (config or inputs) and not (inputs.get('bgr_to_rgb') or inputs.get('to_rgb')):
-        raise ConfigError(f'the model of {config or f"the training of {path}"} expects images in BGR (its '
-                          'data_preprocessor sets neither bgr_to_rgb nor to_rgb), but this tool reads images only in '
-                          'RGB')
+        raise ConfigError(f'the model of {config or f"the training of {path}"} expects images in BGR (its data_'
+                          'preprocessor sets neither bgr_to_rgb nor to_rgb), but this tool reads images only in RGB')
     mean, std = tuple(inputs.get('mean') or MEAN), tuple(inputs.get('std') or STD)
     if kind and issubclass(kind, XCiTClassifier) != is_classifier:
         raise CheckpointError(f'{path} holds {contents}, which does not fit the {kind.__name__} of '
@@ -151,10 +143,8 @@ def _published(source):
 
 
 def _read_backbone(config):
-    """Read a config; return it, and class and arguments of its backbone.
-
-    Its framework and custom imports are loaded only for a user's own backbone.
-    """
+    """Read a config; return it, and class and arguments of its backbone. Its framework and custom imports are loaded
+    only for a user's own backbone."""
     cfg = read_config(config)
     kind = _own_kind(_backbone_in(cfg).get('type'))
     if kind is None:
