@@ -9,7 +9,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from report.detections import evaluated, many, metric_of, sample, write_truth
 
-from xcit_dense.report.matching import IGNORED, NONE, Best, best_of, match
+from xcit_dense.report.matching import IGNORED, NONE, best_of, match
 
 pytest.importorskip('mmdet')
 KINDS = ['bbox', 'segm']
@@ -134,12 +134,12 @@ def test_partners(objects, predictions, of_class, of_any):
 
 
 @pytest.mark.parametrize('scores, right, objects, wanted', [
-    ([], [], 0, Best()), ([0.5], [False], 0, Best()), ([], [], 2, Best(None, None, 0., 0.)),
-    ([0.5], [False], 2, Best(None, None, 0., 0.)), ([0.5], [True], 1, Best(0.5, 1., 1., 1.)),
-    ([0.9, 0.8, 0.7], [True, False, True], 2, Best(0.7, 2 / 3, 1., 0.8)),
+    ([], [], 0, (None, ) * 4), ([0.5], [False], 0, (None, ) * 4), ([], [], 2, (None, None, 0., 0.)),
+    ([0.5], [False], 2, (None, None, 0., 0.)), ([0.5], [True], 1, (0.5, 1., 1., 1.)),
+    ([0.9, 0.8, 0.7], [True, False, True], 2, (0.7, 2 / 3, 1., 0.8)),
     # predictions of the same score pass together
-    ([0.9, 0.5, 0.5], [True, True, False], 2, Best(0.5, 2 / 3, 1., 0.8)),
+    ([0.9, 0.5, 0.5], [True, True, False], 2, (0.5, 2 / 3, 1., 0.8)),
     # of equal F1 the highest threshold: 2 / 3 with one or with four predictions
-    ([0.9, 0.8, 0.7, 0.6], [True, False, False, True], 2, Best(0.9, 1., 0.5, 2 / 3))])
+    ([0.9, 0.8, 0.7, 0.6], [True, False, False, True], 2, (0.9, 1., 0.5, 2 / 3))])
 def test_the_best_threshold(scores, right, objects, wanted):
     assert best_of(np.array(scores, float), np.array(right, bool), objects) == pytest.approx(wanted)

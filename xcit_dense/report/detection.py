@@ -65,7 +65,7 @@ class DetectionRecorder(Recorder):
         names = [str(watch.truth.cats[number]['name']) for number in ids]
         figures = {}
         for kind in sorted(watch.evaluated):  # boxes first
-            figures.update(figures_of(*watch.evaluated[kind], ids))
+            figures |= figures_of(*watch.evaluated[kind], ids)
         objects, untested = self._count(watch, ids)
         paths = {number: str(self._paths.get(number) or image['file_name'])
                  for number, image in watch.truth.imgs.items()}

@@ -4,7 +4,6 @@ from numbers import Real
 from pathlib import Path
 
 import cv2
-import numpy as np
 from mmengine.dist import all_gather_object
 from mmengine.hooks import Hook
 from mmengine.logging import print_log
@@ -91,7 +90,6 @@ class ReportHook(Hook):
             runner.logger.warning(f'the report in {self._own.folder} is incomplete: {type(error).__name__}: '
                                   f'{first_line(error)}. The metrics of the test are not affected', exc_info=error)
             self._recorder = None
-            return None
 
     def _tell(self, runner, content):
         count = counted(len(runner.test_dataloader.dataset), 'test images')
@@ -139,7 +137,7 @@ class LoggersHook(Hook):
                 self._open.append(logger)
                 self.places[name] = place
                 runner.message_hub.update_info(f'{name}_run', (logger.run, folder))
-        visualizer, add_scalars = runner.visualizer, runner.visualizer.add_scalars
+        add_scalars = runner.visualizer.add_scalars
 
         def add_and_log(scalar_dict, step=0, *args, **options):  # named as mmengine's, which users may call too
             """Pass on what mmengine's LoggerHook logs of the training."""
@@ -148,7 +146,7 @@ class LoggersHook(Hook):
                 self._log({key: value for key, value in scalar_dict.items() if key not in ('iter', 'step')}, 'train',
                           step)
 
-        visualizer.add_scalars = add_and_log
+        runner.visualizer.add_scalars = add_and_log
 
     def before_val_epoch(self, runner):
         if self._open and self._snapshots:
@@ -200,9 +198,7 @@ class Snapshots:
     """Draws a few validation images with their predictions, the same images at every evaluation."""
     #: For messages.
     title = 'Drawing of validation images'
-
-    def __init__(self):
-        self._reader = None
+    _reader = None
 
     def begin(self, runner):
         self._seen, loader = 0, runner.val_dataloader
@@ -216,16 +212,12 @@ class Snapshots:
 
     def drawn(self, samples) -> list:
         """Return name and picture (left ground truth, right prediction) of each image of a batch to be drawn."""
-        first, self._seen = self._seen, self._seen + len(samples)
-        found = []
+        first, self._seen, found = self._seen, self._seen + len(samples), []
         for number, place in enumerate(self._places, 1):
             if first <= place < self._seen:
                 sample = samples[place - first].cpu()
-                found.append((f'validation/{number}_{Path(sample.img_path).stem}', self._draw(sample)))
+                picture = self._draw_sample(picture_of(self._reader.load(sample.img_path)), sample)
+                scale = min(_LARGEST / max(picture.shape[:2]), 1)
+                picture = cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+                found.append((f'validation/{number}_{Path(sample.img_path).stem}', picture))
         return found
-
-    def _draw(self, sample):
-        picture = np.ascontiguousarray(picture_of(self._reader.load(sample.img_path)))
-        picture = self._draw_sample(picture, sample)
-        scale = min(_LARGEST / max(picture.shape[:2]), 1)
-        return cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)

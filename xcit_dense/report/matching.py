@@ -19,14 +19,9 @@ NONE, IGNORED = -1, -2
 
 
 class Match(NamedTuple):
-    """The objects of the predictions in an image.
-
-    Args:
-        of_class: For each prediction the place of its object of the same class, or `NONE` or `IGNORED`.
-        of_any: The same, with objects of other classes too, and `NONE` for all with a score below `SCORE`.
-    """
-    of_class: np.ndarray
-    of_any: np.ndarray
+    """The objects of the predictions in an image."""
+    of_class: np.ndarray  # for each prediction the place of its object of the same class, or `NONE` or `IGNORED`
+    of_any: np.ndarray  # the same, with objects of other classes too, and `NONE` for all with a score below `SCORE`
 
 
 def match(boxes, labels, is_crowd, predictions, guesses, scores) -> Match:
@@ -62,47 +57,29 @@ def _take(order, allowed, ious, free, taken):
             taken[place], free[best] = best, False
 
 
-class Best(NamedTuple):
-    """The score threshold of the highest F1 of a class, with precision, recall and F1 there; None where undefined."""
-    threshold: float | None = None
-    precision: float | None = None
-    recall: float | None = None
-    f1: float | None = None
-
-
-def best_of(scores, right, objects) -> Best:
-    """Return the `Best` of a class by scores and hits of its predictions; of equal F1 the one of the highest score."""
+def best_of(scores, right, objects) -> tuple:
+    """Return the score threshold of the highest F1 of a class, with precision, recall and F1 there, None if undefined,
+    by scores and hits of its predictions; of equal F1 the one of the highest score."""
     if not objects or not np.any(right):
-        return Best(recall=0., f1=0.) if objects else Best()
+        return (None, None, 0., 0.) if objects else (None, ) * 4
     order = np.argsort(-scores, kind='stable')
     scores, hits = scores[order], np.cumsum(right[order])
     ends = np.flatnonzero(np.append(scores[1:] != scores[:-1], True))  # equal scores pass together
     hits, predictions = hits[ends], ends + 1
     f1 = 2 * hits / (predictions + objects)
     best = int(f1.argmax())
-    return Best(float(scores[ends[best]]), float(hits[best] / predictions[best]), float(hits[best] / objects),
-                float(f1[best]))
+    return tuple(map(float, (scores[ends[best]], hits[best] / predictions[best], hits[best] / objects, f1[best])))
 
 
 class Image(NamedTuple):
-    """An image, judged by `RULE`.
-
-    Args:
-        id: Its id in the annotation file.
-        objects: Annotations of COCO, crowd regions too.
-        labels: (n, ) their classes.
-        is_crowd: (n, ) bool.
-        prediction: What the metric of mmdet keeps: ``bboxes``, ``labels``, ``scores``, and ``masks`` as RLE.
-        match: The `Match`.
-        figures: What the table of images has: numbers of objects without crowd regions, and of mistakes.
-    """
-    id: object
-    objects: list
-    labels: np.ndarray
-    is_crowd: np.ndarray
-    prediction: dict
+    """An image, judged by `RULE`."""
+    id: object  # in the annotation file
+    objects: list  # annotations of COCO, crowd regions too
+    labels: np.ndarray  # (n, ) their classes
+    is_crowd: np.ndarray  # (n, ) bool
+    prediction: dict  # what the metric of mmdet keeps: ``bboxes``, ``labels``, ``scores``, and ``masks`` as RLE
     match: Match
-    figures: dict
+    figures: dict  # what the table of images has: numbers of objects without crowd regions, and of mistakes
 
 
 class Objects:
@@ -133,7 +110,7 @@ class Objects:
         self.rows.sort(key=lambda row: badness(row[1]), reverse=True)
 
     def best(self) -> list:
-        """Return the `Best` score threshold of each class."""
+        """Return the result of `best_of` for each class."""
         guesses, scores, right = (np.concatenate(part) for part in zip(*self._guesses, strict=True))
         return [best_of(scores[guesses == label], right[guesses == label], int(objects))
                 for label, objects in enumerate(self.objects)]
@@ -207,9 +184,8 @@ def draw_sides(image, picture, truth, names, colours) -> tuple:
                         partial(_mask, codes, picture.shape[:2]) if any(codes) else None, marks=marks)
     codes = image.prediction.get('masks')
     masks = None if codes is None else partial(_mask, [codes[place] for place in shown], picture.shape[:2])
-    right = draw_objects(picture, np.asarray(image.prediction['bboxes'], float).reshape(-1, 4)[shown], guesses[shown],
-                         named, colours, masks, scores[shown], wrong)
-    return left, right
+    boxes = np.asarray(image.prediction['bboxes'], float).reshape(-1, 4)[shown]
+    return left, draw_objects(picture, boxes, guesses[shown], named, colours, masks, scores[shown], wrong)
 
 
 def _mask(codes, shape, place):
