@@ -21,11 +21,8 @@ _KINDS = {
     'model.roi_head': ('StandardRoIHead', 'CascadeRoIHead'),
     'model.roi_head.bbox_head': ('Shared2FCBBoxHead', 'Shared4Conv1FCBBoxHead', 'ConvFCBBoxHead'),
     'model.roi_head.mask_head': ('FCNMaskHead', ),
-    'model.roi_head.bbox_roi_extractor': ('SingleRoIExtractor', ),
-    'model.roi_head.mask_roi_extractor': ('SingleRoIExtractor', ),
-    'model.rpn_head.bbox_coder': ('DeltaXYWHBBoxCoder', ),
-    'model.bbox_head.bbox_coder': ('DeltaXYWHBBoxCoder', ),
-    'model.roi_head.bbox_head.bbox_coder': ('DeltaXYWHBBoxCoder', )}
+    **{f'model.roi_head.{part}_roi_extractor': ('SingleRoIExtractor', ) for part in ('bbox', 'mask')},
+    **{f'model.{key}.bbox_coder': ('DeltaXYWHBBoxCoder', ) for key in ('rpn_head', 'bbox_head', 'roi_head.bbox_head')}}
 
 
 class DetectorGraph(nn.Module):
@@ -129,7 +126,8 @@ class RoIHead(nn.Module):
 
     def __init__(self, roi_head):
         super().__init__()
-        self.stages = nn.ModuleList(map(BoxStage, each(roi_head.bbox_roi_extractor), each(roi_head.bbox_head)))
+        self.aligns = nn.ModuleList(map(Align, each(roi_head.bbox_roi_extractor)))
+        self.heads = nn.ModuleList(each(roi_head.bbox_head))
         if roi_head.with_mask:
             self.mask_align = nn.ModuleList(map(Align, each(roi_head.mask_roi_extractor)))
             self.mask_heads = nn.ModuleList(each(roi_head.mask_head))
@@ -140,14 +138,16 @@ class RoIHead(nn.Module):
     def forward(self, maps, boxes: Tensor, is_real: Tensor, limits: Tensor):
         """Return boxes, scores and labels like `DenseHead`, from proposals (B, P, 4); ``is_real`` (B, P) marks them."""
         total = 0
-        for number, stage in enumerate(self.stages, 1):
-            logits, deltas = stage(maps, boxes)
-            total = total + logits
-            if number < len(self.stages):
-                boxes = stage.refine(boxes, logits, deltas, limits)
-        scores = (total / float(len(self.stages))).softmax(-1)[..., :-1]
+        for number, (align, head) in enumerate(zip(self.aligns, self.heads, strict=True), 1):
+            logits, deltas = (values.unflatten(0, boxes.shape[:2]) for values in head(align(maps, boxes)))
+            deltas, total = deltas.unflatten(2, (-1, 4)), total + logits  # (B, P, classes or 1, 4), (B, P, classes + 1)
+            if number < len(self.heads):  # the deltas of the best class
+                if deltas.shape[2] > 1:
+                    deltas = deltas.gather(2, logits[..., :-1].argmax(-1)[..., None, None].expand(-1, -1, 1, 4))
+                boxes = decode(head.bbox_coder, boxes, deltas[:, :, 0], limits)
+        scores = (total / float(len(self.heads))).softmax(-1)[..., :-1]
         scores = torch.where(is_real[..., None], scores, MISSING)
-        boxes = decode(stage.head.bbox_coder, boxes[:, :, None], deltas, limits)
+        boxes = decode(head.bbox_coder, boxes[:, :, None], deltas, limits)
         classes = scores.shape[-1]
         if self.in_one:  # (B, 1, P * classes, 4)
             groups, scores = boxes.expand(-1, -1, classes, -1).flatten(1, 2)[:, None], scores.flatten(1)[:, None]
@@ -173,27 +173,6 @@ class RoIHead(nn.Module):
             found.append(logits[:, 0].sigmoid())
         masks = found[0] if len(found) == 1 else torch.stack(found).mean(0)
         return masks.unflatten(0, boxes.shape[:2])
-
-
-class BoxStage(nn.Module):
-    """A box head with its RoI extractor."""
-
-    def __init__(self, extractor, head):
-        super().__init__()
-        self.align, self.head = Align(extractor), head
-
-    def forward(self, maps, boxes: Tensor):
-        """Return class logits (B, P, C + 1) and deltas (B, P, C or 1, 4)."""
-        logits, deltas = self.head(self.align(maps, boxes))
-        shape = boxes.shape[:2]
-        return logits.unflatten(0, shape), deltas.unflatten(1, (-1, 4)).unflatten(0, shape)
-
-    def refine(self, boxes, logits, deltas, limits):
-        """Return the boxes for the next stage, from the deltas of the best class."""
-        if deltas.shape[2] > 1:
-            label = logits[..., :-1].argmax(-1)[..., None, None].expand(-1, -1, 1, 4)
-            deltas = deltas.gather(2, label)
-        return decode(self.head.bbox_coder, boxes, deltas[:, :, 0], limits)
 
 
 def _longest(num, limit):

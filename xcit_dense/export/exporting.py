@@ -29,7 +29,7 @@ from ..predict.classes import test_dataset
 from ..predict.models import resize_rule
 from ..predict.predictor import build_predictor
 from ..weights import fetch
-from .finishing import MOST, add_checksum, compare_file, describe
+from .finishing import MOST, add_checksum, compare_file, save
 from .preprocessing import TRACED, Preprocessing
 
 #: Version of the names and their meaning; a reader rejects a later one.
@@ -91,11 +91,7 @@ def export_model(config, checkpoint, out, *, scores: bool = False, backbone: boo
         values = metadata_of(predictor, cfg, task, name, path)
         with _written(out) as part:
             say(f'tracing the {task} model of {name}; this takes a minute')
-            proto = trace(graph)
-            describe(proto, values)
-            import onnx
-            onnx.save_model(proto, str(part))
-            del proto
+            save(trace(graph), values, part)
             say('comparing the file with the checkpoint')
             share, words = compare_file(part, predictor, task)
             if not share <= MOST[task]:

@@ -18,13 +18,14 @@ MOST = dict(backbone=1e-4, segmentation=1e-3, detection=0.02)
 _SCORE, _PIXELS = 1e-3, 0.5
 
 
-def describe(proto, metadata):
-    """Write metadata into a model, and make the size of the labels an optional input."""
-    from onnx import helper, numpy_helper
+def save(proto, metadata, path):
+    """Write a model with metadata into a file, and make the size of the labels an optional input."""
+    from onnx import helper, numpy_helper, save_model
     helper.set_model_props(proto, metadata)
     proto.producer_name = 'xcit_dense'
     if any(value.name == 'size' for value in proto.graph.input):
         proto.graph.initializer.append(numpy_helper.from_array(torch.zeros(2, dtype=torch.int64).numpy(), 'size'))
+    save_model(proto, str(path))
 
 
 def add_checksum(path):
@@ -38,10 +39,8 @@ def add_checksum(path):
 
 
 def compare_file(path, predictor, task: str) -> tuple:
-    """Return how far an exported file and its checkpoint differ: as a number like those of `MOST`, and as text.
-
-    If onnxruntime cannot open or run the file, `ExportError` is raised.
-    """
+    """Return how far an exported file and its checkpoint differ: as a number like those of `MOST`, and as text;
+    `ExportError` if onnxruntime cannot open or run the file."""
     def told(function, argument):
         try:
             return function(argument)
