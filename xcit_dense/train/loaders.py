@@ -32,12 +32,11 @@ class ResumableLoader(DataLoader):
         #: Completed passes over the data, and batches of the current pass that were used.
         self.passes = self.batches = 0
         self._whole_batch = loader.batch_size if loader.drop_last else None
+        kept = ('num_workers', 'collate_fn', 'pin_memory', 'timeout', 'worker_init_fn', 'prefetch_factor',
+                'persistent_workers', 'multiprocessing_context')
         super().__init__(
             loader.dataset if isinstance(loader.dataset, NamedErrors) else NamedErrors(loader.dataset),
-            batch_sampler=_Places(loader.batch_sampler, seed),
-            num_workers=loader.num_workers, collate_fn=loader.collate_fn, pin_memory=loader.pin_memory,
-            timeout=loader.timeout, worker_init_fn=loader.worker_init_fn, prefetch_factor=loader.prefetch_factor,
-            persistent_workers=loader.persistent_workers, multiprocessing_context=loader.multiprocessing_context,
+            batch_sampler=_Places(loader.batch_sampler, seed), **{name: getattr(loader, name) for name in kept},
             generator=torch.Generator())  # its own: torch draws the workers' seeds from it
         bind_workers(self)
 

@@ -32,8 +32,7 @@ class _DenseLoop(OpenLoop):
         by_rank = (runner.cfg.get('randomness') or {}).get('diff_rank_seed', False)
         dataloader = runner.build_dataloader(dataloader, runner.seed, by_rank)
         super().__init__(runner, ResumableLoader(dataloader, runner.seed), *args, **kwargs)
-        self.bad_loss = bad_loss
-        self.skipped = 0
+        self.bad_loss, self.skipped = bad_loss, 0
         self._validated = None  # the last iteration that was followed by validation
         self._outside = None  # random state of the training, while validation runs
         self._resumed = None  # random state to continue with
@@ -60,8 +59,7 @@ class _DenseLoop(OpenLoop):
 
     def run(self):
         """Train from the current position."""
-        module = unwrapped(self.runner.model)
-        previous = {}
+        module, previous = unwrapped(self.runner.model), {}
         release_children()
         if threading.current_thread() is threading.main_thread():  # Python handles signals only there
             previous = {number: signal.signal(number, self._note_signal) for number in STOP_SIGNALS}
@@ -173,20 +171,14 @@ class _DenseLoop(OpenLoop):
         all_reduce(flag, 'max')
         return bool(flag)
 
-    def check_validation(self, batch_idx: int):
-        """Stop after a validated batch if a signal came."""
-        if batch_idx < self._checks:
-            self.check_signals()
-
-    def check_signals(self):
-        """Stop the validation if a signal came; all processes must call this together."""
-        if self._is_asked_to_stop():
+    def check_signals(self, batch_idx: int = -1):
+        """Stop the validation if a signal came; all processes call this together, or after each validated batch."""
+        if batch_idx < self._checks and self._is_asked_to_stop():
             raise _StopValidation
 
     def _stop(self):
-        number = self._signal or signal.SIGTERM
-        raise Stopped(f'stopped by {signal.Signals(number).name} after iteration {self.iterations}. {self._save()}',
-                      number)
+        number = signal.Signals(self._signal or signal.SIGTERM)
+        raise Stopped(f'stopped by {number.name} after iteration {self.iterations}. {self._save()}', number)
 
     def _save(self):
         """Save the run at its current position; return what was done, for the user."""

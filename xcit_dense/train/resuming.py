@@ -104,10 +104,9 @@ def restore_training(runner, state: dict, filename):
         vars(hook).update(waiting)
     before, now = state['samples'], len(runner.train_dataloader.dataset)
     if before != now:
-        runner.logger.warning(
-            f'{filename} is from a run on {before:,} images, now there are {now:,}. The position in the data means '
-            'other images, so some may be repeated or skipped until the next pass; a schedule that counts iterations '
-            'keeps its length.')
+        runner.logger.warning(f'{filename} is from a run on {before:,} images, now there are {now:,}. The position in '
+                              'the data means other images, so some may be repeated or skipped until the next pass; a '
+                              'schedule that counts iterations keeps its length.')
 
 
 def _trained(runner):
@@ -118,10 +117,9 @@ def random_state() -> dict:
     """Return the states of Python's, NumPy's and torch's generators as tensors and numbers."""
     version, words, gauss = random.getstate()
     _, keys, position, has_gauss, cached = np.random.get_state()
-    numpy = dict(keys=torch.from_numpy(keys.astype(np.int64)), position=position, has_gauss=has_gauss,
-                 cached=float(cached))
-    python = dict(version=version, words=torch.tensor(words), gauss=gauss)
-    state = dict(python=python, numpy=numpy, torch=torch.get_rng_state())
+    keys = torch.from_numpy(keys.astype(np.int64))
+    state = dict(python=dict(version=version, words=torch.tensor(words), gauss=gauss), torch=torch.get_rng_state(),
+                 numpy=dict(keys=keys, position=position, has_gauss=has_gauss, cached=float(cached)))
     if torch.cuda.is_available():
         state['cuda'] = torch.cuda.get_rng_state()
     return state

@@ -259,10 +259,9 @@ class DenseRunner(OpenRunner):
         run_on_first(self._write_checkpoint, checkpoint, Path(out_dir, filename), meta, by_epoch)
 
     def _write_checkpoint(self, checkpoint, path, meta, by_epoch):
-        meta = dict(meta or {}, cfg=self.cfg.pretty_text, seed=self.seed, experiment_name=self.experiment_name,
+        done = dict(epoch=self.epoch + by_epoch, iter=self.iter + (not by_epoch))  # as mmengine counts in its hooks
+        meta = dict(done | (meta or {}), cfg=self.cfg.pretty_text, seed=self.seed, experiment_name=self.experiment_name,
                     time=time.strftime('%Y%m%d_%H%M%S'), mmengine_version=mmengine.__version__)
-        meta.setdefault('epoch', self.epoch + by_epoch)  # as mmengine counts in its hooks
-        meta.setdefault('iter', self.iter + (not by_epoch))
         if hasattr(self.train_dataloader.dataset, 'metainfo'):
             meta['dataset_meta'] = self.train_dataloader.dataset.metainfo
         checkpoint = dict(meta=meta, message_hub=self.message_hub.state_dict(), **checkpoint)

@@ -67,15 +67,14 @@ class DenseCheckpointHook(OpenCheckpointHook):
         self.last_ckpt = all_gather_object(infos.get('last_ckpt'))[0]
 
     def save_stopped(self, runner, iteration: int) -> Path:
-        """Save a run that stops after some iterations, and return the file; `CheckpointError` if it cannot be
-        written."""
+        """Save a run that stops after some iterations; return the file, or raise `CheckpointError`."""
         name = f'iter_{iteration}.pth'
         self._write(runner, name, dict(epoch=runner.epoch, iter=iteration))
         return Path(self.out_dir, name)
 
     def after_val_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         """Let a training stop during validation."""
-        if check := getattr(built_train_loop(runner), 'check_validation', None):  # None in a run without training
+        if check := getattr(built_train_loop(runner), 'check_signals', None):  # None in a run without training
             check(batch_idx)
 
     def save_step(self, runner, step, meta):
@@ -172,10 +171,8 @@ class DenseCheckpointHook(OpenCheckpointHook):
         return {None: self.best_ckpt_path} if len(self.key_indicators) == 1 else dict(self.best_ckpt_path_dict)
 
     def _set_best(self, paths):
-        if len(self.key_indicators) == 1:
-            self.best_ckpt_path = paths.get(None)
-        else:
-            self.best_ckpt_path_dict = {key: paths.get(key) for key in self.key_indicators}
+        self.best_ckpt_path = paths.get(None)
+        self.best_ckpt_path_dict = {key: paths.get(key) for key in self.key_indicators}
 
 
 def _write_pointer(work_dir, checkpoint):

@@ -8,7 +8,6 @@ from mmengine.dist import all_gather_object, get_dist_info
 from mmengine.hooks import Hook, LoggerHook
 from mmengine.registry import HOOKS
 from mmengine.runner import autocast
-from torch.utils.data import Sampler
 
 from .._utils.processes import is_first_process
 from .._utils.text import counted, first_line
@@ -44,8 +43,9 @@ class ValLossHook(Hook):
             return
         if self._loader is None:
             config = dict(loss_dataloader(runner.cfg), sampler=dict(type='DefaultSampler', shuffle=False),
-                          batch_sampler=dict(type=_Batches))
+                          batch_sampler=dict(type=_batches))
             self._loader = runner.build_dataloader(config, seed=0)
+            self._count = math.ceil(len(self._loader.dataset) / config['batch_size'])  # of batches, of all processes
         metrics.update({f'val/{name}': value for name, value in self._measure(runner).items()})
 
     def _measure(self, runner):
@@ -53,17 +53,17 @@ class ValLossHook(Hook):
         rank, world_size = get_dist_info()
         check = getattr(built_train_loop(runner), 'check_signals', lambda: None)
         interval = next((hook.interval for hook in runner.hooks if isinstance(hook, LoggerHook)), 50)
-        found, failed, batches = [], [], self._loader.batch_sampler.all
+        found, failed = [], []
         with _apart(runner.model) as model, explained('val_dataloader'):
-            for done, batch in enumerate(self._loader, 1):
+            for done, (places, batch) in enumerate(zip(self._loader.batch_sampler, self._loader, strict=True), 1):
                 number = rank + (done - 1) * world_size
                 try:
                     # all processes compute together, also what does not count
                     terms = self._terms(runner, model, batch, number)
-                    if number < len(batches):
-                        found.append((number, terms))
+                    if number < self._count:
+                        found.append((len(places), terms))
                 except Exception as error:  # of any type, and the training goes on
-                    file = file_of(self._loader.dataset, batches[number % len(batches)][0])
+                    file = file_of(self._loader.dataset, places[0])
                     failed.append(f'{file}: {type(error).__name__}: {first_line(error)}')
                 if done % interval == 0 and is_first_process():
                     runner.logger.info(f'Loss(val)  [{done}/{len(self._loader)}]')
@@ -71,7 +71,7 @@ class ValLossHook(Hook):
         found, failed = (sum(parts, []) for parts in zip(*all_gather_object((found, failed)), strict=True))
         if failed:
             runner.logger.warning(f'{counted(len(failed), "batches")} without a validation loss, such as {failed[0]}')
-        return _means([(len(batches[number]), terms) for number, terms in found]) or dict(loss=math.nan)
+        return _means(found) or dict(loss=math.nan)
 
     def _terms(self, runner, model, batch, number):
         """Return the losses of a batch by name, as means over its images, which may differ in size."""
@@ -86,30 +86,18 @@ class ValLossHook(Hook):
         return _means([(len(places), terms) for (places, _), terms in zip(parts, losses, strict=False)])
 
 
-class _Batches(Sampler):
-    """Consecutive images in batches, shared out to the processes; some batches come twice, so that each has as many."""
-
-    def __init__(self, sampler, batch_size):
-        count = len(sampler.dataset)
-        #: All batches of all processes, without repetition.
-        self.all = [range(start, min(start + batch_size, count)) for start in range(0, count, batch_size)]
-        self.sampler, self.batch_size = sampler, batch_size
-
-    def __iter__(self):
-        rank, world_size = get_dist_info()
-        for place in range(len(self)):
-            yield list(self.all[(rank + place * world_size) % len(self.all)])
-
-    def __len__(self):
-        return math.ceil(len(self.all) / get_dist_info()[1])
+def _batches(sampler, batch_size):
+    """Return the batches of this process, of consecutive images; some come twice, so that each process has as many."""
+    rank, world_size = get_dist_info()
+    places = range(len(sampler.dataset))
+    batches = [places[start:start + batch_size] for start in places[::batch_size]]
+    return [batches[number % len(batches)] for number in range(rank, len(batches) + rank, world_size)]
 
 
 @contextmanager
 def _apart(model):
-    """Context with a model in eval mode whose losses change neither the model nor any random numbers.
-
-    It is a copy that shares the parameters, as a few losses keep statistics.
-    """
+    """Context with a model in eval mode whose losses change neither the model nor any random numbers: a copy that
+    shares the parameters, as a few losses keep statistics."""
     module = unwrapped(model)
     model = copy.deepcopy(module, {id(parameter): parameter for parameter in module.parameters()})
     with torch.random.fork_rng([torch.cuda.current_device()] if torch.cuda.is_available() else []), \
