@@ -15,23 +15,14 @@ _SHORT = 300
 
 
 class Fit(NamedTuple):
-    """How configs of a kind are fitted to their data.
-
-    Attributes:
-        measure: From a config to what it is trained on.
-        look: Adds facts and warnings to those of `look`.
-        factor: From config, resizing step, data and the fewest images of a step to the factor by which images should be
-            enlarged, and the reason.
-        change: Changes the model for the data, or None; see `fit_detector`.
-        add: From config and data to what is added: its record's name, value and reason; or None.
-        examples: What a class is learnt from.
-    """
-    measure: Callable
-    look: Callable
+    """How configs of a kind are fitted to their data."""
+    measure: Callable  # from a config to what it is trained on
+    look: Callable  # adds facts and warnings to those of `look`
+    #: From config, resizing step, data and fewest images of a step to the factor that enlarges images, and the reason.
     factor: Callable
-    change: Callable | None
-    add: Callable
-    examples: str
+    change: Callable | None  # changes the model for the data, see `fit_detector`
+    add: Callable  # from config and data to what is added: its record's name, value and reason; or None
+    examples: str  # what a class is learnt from
 
 
 OF_OBJECTS = Fit(measure_objects, look_at_objects, factor_for_objects, fit_detector, share_of_rare, 'objects')
@@ -39,16 +30,10 @@ OF_MAPS = Fit(measure_maps, look_at_maps, factor_for_maps, None, loss_for_thin, 
 
 
 class Look(NamedTuple):
-    """The result of `look`.
-
-    Attributes:
-        facts: Texts by name, for the block at the start of a run.
-        warnings: Sentences, each with the option that fixes the problem.
-        data: What was looked at, in words; '' if it cannot be measured.
-    """
-    facts: dict
-    warnings: list
-    data: str = ''
+    """The result of `look`."""
+    facts: dict  # texts by name, for the block at the start of a run
+    warnings: list  # sentences, each with the option that fixes the problem
+    data: str = ''  # what was looked at, in words; '' if it cannot be measured
 
 
 def look(cfg, epoch_length: int = None, images: int = None) -> Look:
@@ -87,8 +72,7 @@ def describe_fit(cfg, found: Look) -> dict:
 
 
 def changes_in_words(fitted) -> list:
-    """Return a line for each change that `xcit_dense.config.fit.fitting.fit` recorded; one reason may be for several.
-    """
+    """Return a line for each change that `fit` of `fitting` recorded; one reason may be for several."""
     lines, last = [], ''
     for key, before, after, why in ((change[name] for name in ('key', 'before', 'after', 'why')) for change in fitted):
         lines.append(f'{key}  {shown(before)} -> {shown(after)}' + (f'  ({why})' if why not in ('', last) else ''))
@@ -111,17 +95,15 @@ def _look_at_length(cfg, epoch_length, images, measured, warnings):
     if measured and images and measured.count < images:
         warnings.append(f'a step needs {images} images, but the data has only {measured.count}: '
                         f'use --batch-size {max(measured.count // 4, 1)}')
-    found = warm_up_of(cfg, epoch_length)
-    if found:
+    if found := warm_up_of(cfg, epoch_length):
         path, node, end, length, shorter = found
         if 0.25 * length < end <= length and shorter < node['end']:  # check_schedule reports one beyond the run
             warnings.append(f'{path} warms up for {end} of the {length} iterations: use --cfg-options '
                             f'{path}.end={shorter}')
     epochs, iterations = map((cfg.get('train_cfg') or {}).get, ('max_epochs', 'max_iters'))
     length = iterations or (epochs or 0) * (epoch_length or 0)
-    if not measured or not 0 < length < _SHORT:
-        return False
-    if not cfg.get('timed'):  # as short as it was asked for
+    is_short = bool(measured) and 0 < length < _SHORT
+    if is_short and not cfg.get('timed'):  # as short as it was asked for
         option = f'--epochs {-(-1000 // epoch_length)}' if epochs and epoch_length else '--iterations 1000'
         warnings.append(f'the run has only {counted(length, "iterations")} in all: use {option}')
-    return True
+    return is_short

@@ -153,9 +153,7 @@ def _enlarge(cfg, fit, measured, least):
     """Enlarge the images of a config to the size that objects or bands need; return the factor and the reason.
     ``least``: the fewest images that a step may have then."""
     step, box = resize_of(cfg), box_of(cfg)
-    if step is None or box is None:
-        return 1., ''
-    factor, why = fit.factor(cfg, step, measured, least)
+    factor, why = (1., '') if step is None or box is None else fit.factor(cfg, step, measured, least)
     if factor == 1.:
         return 1., ''
     sides = tuple(rounded(side * factor, math.gcd(side, 32)) for side in box)
