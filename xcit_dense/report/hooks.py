@@ -216,8 +216,10 @@ class Snapshots:
         for number, place in enumerate(self._places, 1):
             if first <= place < self._seen:
                 sample = samples[place - first].cpu()
-                picture = self._draw_sample(picture_of(self._reader.load(sample.img_path)), sample)
-                scale = min(_LARGEST / max(picture.shape[:2]), 1)
-                picture = cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
-                found.append((f'validation/{number}_{Path(sample.img_path).stem}', picture))
+                found.append((f'validation/{number}_{Path(sample.img_path).stem}', self._draw(sample)))
         return found
+
+    def _draw(self, sample):
+        picture = self._draw_sample(picture_of(self._reader.load(sample.img_path)), sample)
+        scale = min(_LARGEST / max(picture.shape[:2]), 1)
+        return cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
