@@ -24,7 +24,7 @@ from .runner import build_runner
 from .work_dirs import lock_work_dir
 
 #: The first iterations, which are slower and belong to the start; the fewest and the most that are measured after them.
-_FIRST, _FEWEST, _MOST = 6, 10, 60
+_FIRST, _FEWEST, _MOST = 6, 6, 60
 #: The fewest batches of the validation that are measured.
 _BATCHES = 2
 #: The share of the minutes in which iterations, and a validation, are measured.
