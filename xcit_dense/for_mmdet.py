@@ -95,9 +95,10 @@ class MaskTTAModel(DetTTAModel):
 
 def _masks(samples, kept):
     """Return the masks of some objects by their place among those of all views, as in the image that is not flipped."""
-    views = [(sample, RunLengths.of(sample.pred_instances.masks)) for sample in samples]
-    found = [(sample, mask) for sample, masks in views for mask in masks]
+    views = [sample.pred_instances.masks for sample in samples]
+    views = [RunLengths.of(masks.bool()) if isinstance(masks, torch.Tensor) else masks for masks in views]
+    found = [(sample, mask) for sample, masks in zip(samples, views, strict=True) for mask in masks]
     masks = []
     for sample, mask in map(found.__getitem__, kept.tolist()):
         masks += RunLengths.of(mask.tensor()[None].flip(_FLIPS[sample.flip_direction])) if sample.flip else [mask]
-    return RunLengths(masks, *views[0][1].shape[1:])
+    return RunLengths(masks, *views[0].shape[1:])

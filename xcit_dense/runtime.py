@@ -206,10 +206,10 @@ def paste_masks(masks, boxes, height, width, threshold: float = 0.5) -> np.ndarr
     return pasted
 
 
-def places_in_masks(low, high, limit):
+def places_in_masks(low, high, limit, beyond=1):
     """Return the pixels of boxes along an axis: the first and how many (n, ), and where each is in the mask of its box,
     from -1 to 1 as in mmdet (n, 1 + most + 1), between 2 (outside) before the first and 2 after the last."""
-    first, end = np.maximum(np.floor(low) - 1, 0), np.minimum(np.ceil(high) + 1, limit)
+    first, end = np.maximum(np.floor(low) - beyond, 0), np.minimum(np.ceil(high) + beyond, limit)
     real = np.isfinite(low + high) & (first < end)
     first, count = (np.where(real, values, 0).astype(int) for values in (first, end - first))
     pixels, middle = np.arange(-1, count.max(initial=0) + 1), np.float32(0.5)

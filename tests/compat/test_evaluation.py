@@ -99,6 +99,21 @@ def test_a_metric_says_the_same(crowded, tmp_path, monkeypatch):
         assert str(found) == wanted and found['segm_mAP'] > 0.1
 
 
+def test_a_metric_without_a_file_reads_its_own(crowded, tmp_path):
+    """mmdet writes the ground truth of the data set, which is no prediction."""
+    results = copy.deepcopy(crowded[1])
+    for number, (truth, _) in enumerate(results):
+        truth['anns'] = [dict(bbox=[number, 1., 9., 9.], bbox_label=0)]
+    found = []
+    for fast in (False, True):
+        metric = CocoMetric(metric='bbox')
+        metric.dataset_meta = dict(classes=[f'class {number}' for number in range(CLASSES)])
+        if fast:
+            evaluate_fast(metric)
+        found.append(str(metric.compute_metrics(copy.deepcopy(results))))
+    assert found[0] == found[1]
+
+
 def test_what_is_replaced(crowded, tmp_path):
     """A metric whose class computes itself stays, as does a class of evaluation that is not pycocotools' own."""
     (tmp_path / 'truth.json').write_text(json.dumps(crowded[0]))

@@ -60,13 +60,15 @@ def test_they_are_the_bytes_of_pycocotools(route, smooth, monkeypatch):
         values = torch.randn(len(boxes), 3, 3) if smooth else torch.randn(len(boxes), cells, cells)
         values = interpolate(values[:, None] * 4, size=(cells, cells), mode='bilinear').sigmoid()[:, 0]
         values[::4] = (values[::4] * 20).round() / 20
+        values[5, 3, 2], values[6, 1, 1] = float('nan'), float('inf')
         wanted = [pasted(*pair, height, width, threshold) for pair in zip(values, boxes, strict=True)]
         found = paste(values, boxes, height, width, threshold)
         assert [dict(mask) for mask in found] == wanted and found.shape == (len(boxes), height, width)
         whole = torch.from_numpy(np.stack([mask_api.decode(mask) for mask in wanted])).bool()
         assert [dict(mask) for mask in RunLengths.of(whole)] == wanted
         theirs = paste_masks(values.numpy(), boxes.numpy(), height, width, threshold)
-        assert (theirs != whole.numpy()).mean() < 1e-3 and len(paste(values[:0], boxes[:0], height, width, 0.5)) == 0
+        assert (theirs != whole.numpy())[7:].mean() < 1e-3
+        assert len(paste(values[:0], boxes[:0], height, width, 0.5)) == 0
 
 
 def test_they_are_also_tensors():
@@ -97,7 +99,8 @@ def test_a_head_gives_what_that_of_mmdet_gives(rescale, threshold, agnostic):
     head = FCNMaskHead(num_classes=3, class_agnostic=agnostic)
     ours = copy.deepcopy(head)
     detector = init_detector(ours)
-    assert '_predict_by_feat_single' in vars(copy.deepcopy(detector).mask) and vars(head).keys().isdisjoint({'predict'})
+    for again in (copy.deepcopy(detector), pickle.loads(pickle.dumps(detector))):
+        assert again.mask._predict_by_feat_single.args == (again.mask, ) and again.predict.args == (again, )
     boxes, logits = boxes_in(90, 120, 0.5).clamp(min=0, max=85), torch.randn(40, 1 if agnostic else 3, 28, 28)
     args = torch.randint(3, (40, )), dict(scale_factor=(0.75, 0.5), ori_shape=(180, 160)), ConfigDict(
         mask_thr_binary=threshold), rescale
@@ -107,14 +110,16 @@ def test_a_head_gives_what_that_of_mmdet_gives(rescale, threshold, agnostic):
     assert isinstance(found, RunLengths) == (threshold > 0) and torch.equal(found.to('cpu').cpu(), wanted)
 
 
-def init_detector(head):
-    """Return a detector of mmdet with a head, whose masks are cut."""
-    class Detector(MODELS.get('MaskRCNN')):
-        def __init__(self):
-            torch.nn.Module.__init__(self)
-            self.mask = head
+class Detector(MODELS.get('MaskRCNN')):
+    """A detector of mmdet that is only its mask head."""
 
-    model = Detector()
+    def __init__(self, head):
+        torch.nn.Module.__init__(self)
+        self.mask = head
+
+
+def init_detector(head):
+    model = Detector(head)
     cut_masks(model)
     cut_masks(model)
     return model

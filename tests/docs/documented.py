@@ -24,7 +24,7 @@ NOT_RUN = dict(adapt='a stock config', benchmark='minutes', measure='minutes', m
 #: Options that are taken out before a command is run: why.
 DROPPED = {'--amp': 'processor', '--compile': 'compiler'}
 #: Options of data in layouts that tests/annotations makes and trains on: commands with them are not run.
-ELSEWHERE = {'--palette', '--train-images', '--ignore-label'}
+ELSEWHERE = {'--palette', '--train-images', '--ignore-label', '--instances', '--class-name'}
 #: Starts of a command that are not run themselves, so that the rest is only read: why.
 LAUNCHERS = {'torch.distributed.run': 'processes', 'torchrun': 'processes', 'slurm_train.sh': 'Slurm'}
 

@@ -2,7 +2,6 @@
 import sys
 from contextlib import contextmanager
 from functools import partial
-from types import MethodType
 
 import numpy as np
 from pycocotools.cocoeval import COCOeval
@@ -20,20 +19,25 @@ def evaluate_fast(metric):
     kind = getattr(sys.modules.get('mmdet.evaluation'), 'CocoMetric', None)
     if kind and isinstance(metric, kind) and type(metric).compute_metrics is kind.compute_metrics and (
             'compute_metrics' not in vars(metric)):
-        metric.compute_metrics = MethodType(_compute_metrics, metric)
+        metric.compute_metrics = partial(_compute_metrics, metric)
 
 
 def _compute_metrics(metric, results):
     kept = {}
 
-    def read(file):
-        # a copy for each evaluation, which adds to the records; pycocotools takes no class based on dict
-        return [{key: dict(value) if key == 'segmentation' else value for key, value in record.items()}
-                for record in kept[file]]
+    def keep(known, content, file, *args, **options):
+        if metric.outfile_prefix or not str(file).endswith(('.bbox.json', '.segm.json')):
+            return known(content, file, *args, **options)
+        kept[file] = content
 
-    functions = dict(COCOeval=lambda known: FastEvaluation if known is COCOeval else known)
-    if not metric.outfile_prefix:
-        functions.update(dump=lambda _: lambda content, file: kept.update({file: content}), load=lambda _: read)
+    def read(known, file, *args, **options):
+        # a copy for each evaluation, which adds to the records; pycocotools takes no class based on dict
+        return known(file, *args, **options) if file not in kept else [
+            {key: dict(value) if key == 'segmentation' else value for key, value in record.items()}
+            for record in kept[file]]
+
+    functions = dict(COCOeval=lambda known: FastEvaluation if known is COCOeval else known,
+                     dump=lambda known: partial(keep, known), load=lambda known: partial(read, known))
     with _replaced(metric, functions):
         return type(metric).compute_metrics(metric, results)
 
@@ -87,7 +91,8 @@ class FastEvaluation(COCOeval):
             record['_ignore'] = int(bool(record['ignore']) or record['area'] < aRng[0] or record['area'] > aRng[1])
         order = sorted(range(len(objects)), key=lambda row: objects[row]['_ignore'])  # ignored ones last
         objects, ious = [objects[row] for row in order], self.ious[place]
-        found = sorted(found, key=lambda record: -record['score'])[:maxDet]
+        best_first = np.argsort([-record['score'] for record in found], kind='mergesort')
+        found = [found[row] for row in best_first[:maxDet]]
         ignored, crowds = ([record[key] for record in objects] for key in ('_ignore', 'iscrowd'))
         shape = len(params.iouThrs), len(found)
         matches, taken, are_ignored = np.zeros(shape), np.zeros((shape[0], len(objects))), np.zeros(shape, bool)

@@ -1,8 +1,8 @@
 """Masks of mmdet's detectors as run lengths, pasted within the box of each object instead of the whole image."""
 import sys
 import time
+from functools import partial
 from itertools import pairwise
-from types import MethodType
 
 import numpy as np
 import torch
@@ -28,10 +28,10 @@ def cut_masks(model):
     known = sys.modules.get('mmdet.models')
     if known is None or not isinstance(model, known.BaseDetector) or 'predict' in vars(model):
         return
-    model.predict = MethodType(_predict, model)
+    model.predict = partial(_predict, model)
     for head in model.modules():
         if getattr(type(head), '_predict_by_feat_single', None) is known.FCNMaskHead._predict_by_feat_single:
-            head._predict_by_feat_single = MethodType(_masks_of_image, head)
+            head._predict_by_feat_single = partial(_masks_of_image, head)
 
 
 def _predict(model, *args, **options):
@@ -46,7 +46,8 @@ def _predict(model, *args, **options):
 def _masks_of_image(head, mask_preds, bboxes, labels, img_meta, rcnn_test_cfg, rescale=False, activate_map=False):
     """Return the `RunLengths` of an image; arguments are those of ``FCNMaskHead._predict_by_feat_single``."""
     threshold = rcnn_test_cfg.mask_thr_binary
-    if threshold <= 0:  # pixels outside of the boxes too, or 256 levels
+    # pixels outside of the boxes too, or 256 levels; or places that are rounded to bfloat16
+    if threshold <= 0 or bboxes.dtype == torch.bfloat16:
         return type(head)._predict_by_feat_single(head, mask_preds, bboxes, labels, img_meta, rcnn_test_cfg, rescale,
                                                   activate_map)
     scale, sides = bboxes.new_tensor(img_meta['scale_factor']).repeat((1, 2)), img_meta['ori_shape'][:2]
@@ -64,7 +65,7 @@ class _Lazy:
     """What is read as an array or a tensor only when somebody does."""
 
     def __getattr__(self, name):
-        if name.startswith('_'):  # such as the methods that `copy` looks for
+        if name.startswith('_') or not hasattr(torch.Tensor, name):  # such as the methods that `copy` looks for
             raise AttributeError(name)
         return getattr(self.tensor(), name)
 
@@ -158,11 +159,15 @@ def paste(masks, boxes, height: int, width: int, threshold: float) -> RunLengths
         boxes: Left, top, right, bottom (n, 4) in pixels.
         threshold: From which probability on a pixel belongs to the object; above 0.
     """
-    began, corners = time.perf_counter(), boxes.cpu().numpy().T
-    left, w, x = places_in_masks(*corners[::2], width)
-    top, h, y = places_in_masks(*corners[1::2], height)
+    masks, corners = masks.detach().float(), boxes.detach().cpu().numpy().T
+    began, (cells_y, cells_x) = time.perf_counter(), masks.shape[1:]
+    # on a GPU mmdet pastes into the whole image, and the outer cells end half a cell beyond the box
+    beyond_x, beyond_y = (1 + (not masks.is_cpu) * np.ceil((corners[axis + 2] - corners[axis]) / cells / 2)
+                          for axis, cells in enumerate((cells_x, cells_y)))
+    left, w, x = places_in_masks(*corners[::2], width, beyond_x)
+    top, h, y = places_in_masks(*corners[1::2], height, beyond_y)
     sizes = np.stack([w, h + 2], 1) * ((w > 0) & (h > 0))[:, None]
-    found = (_on_cpu if masks.is_cpu else _on_gpu)(masks.float(), x, y, sizes, threshold)
+    found = (_on_cpu if masks.is_cpu else _on_gpu)(masks, x, y, sizes, threshold)
     numbers, places = map(np.concatenate, zip((np.empty(0, int), ) * 2, *found, strict=True))
     order = np.argsort(numbers, kind='stable')
     numbers, (column, row) = numbers[order], np.divmod(places[order], sizes[numbers[order], 1])
@@ -178,7 +183,7 @@ def _on_cpu(masks, x, y, sizes, threshold):
         across, down = x[number, 1:w + 1], y[number, :h]
         values = sample_mask(mask.numpy(), across, down)
         inside = values >= high
-        near = np.flatnonzero((values >= low) != inside)
+        near = np.flatnonzero((values < low) == inside)  # also NaN, which spreads in products
         if len(near):
             column, row = np.divmod(near, h)
             grid = torch.from_numpy(np.stack([across[column], down[row]], 1))[None, None]

@@ -155,8 +155,7 @@ class _DenseLoop(OpenLoop):
     def end_here(self):
         """Make the current iteration the last of the run; called by a hook after it, on all processes."""
         self._end = self.max_iters = self.iterations + 1
-        if hasattr(self, 'max_epochs'):
-            self.max_epochs = self.epochs + 1
+        self.max_epochs = self.epochs + 1
 
     def _note_signal(self, number, _):
         if number == self._signal == signal.SIGINT:  # the second Ctrl-C; launchers send SIGTERM more than once

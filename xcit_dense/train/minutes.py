@@ -32,7 +32,7 @@ _MEASURED = 0.015
 #: The most validations, the share of the run that they may take, and the fewest iterations of a run.
 _VALIDATIONS, _SHARE, _ITERATIONS = 10, 0.06, 20
 #: What is left for the end of the run: a share of the minutes, and seconds.
-_LEFT, _END = 0.01, 2.
+_LEFT, _END = 0.01, 5.
 #: A length that no training has, and so no end is in sight while it is measured.
 _ENDLESS = 10**6
 #: Hooks that report to the user.

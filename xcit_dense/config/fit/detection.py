@@ -45,7 +45,7 @@ def look_at_objects(cfg, objects, facts, warnings):
         if patch and least < SMALL * patch:
             warnings.append(f'the median object{what} has {least:.2g} pixels after resizing, {least / patch:.2g} '
                             f'tokens of {patch} pixels: {geometry.larger(step, objects, SMALL * patch / least)}')
-        _look_at_points(cfg, objects, boxes, warnings)
+        _look_at_points(cfg, step, objects, boxes, warnings)
         _look_at_anchors(geometry.anchors_of(cfg), objects, boxes, facts, warnings)
     most, queries, most_queries = objects.most_beside, _queries_of(cfg.model), _most_queries(cfg, objects)
     found = min(queries.values(), default=float('inf')) * len(objects.classes)
@@ -101,7 +101,7 @@ def _most_queries(cfg, objects):
     return int(sizes.prod(1).min() / min(strides)**2 / 2)
 
 
-def _look_at_points(cfg, objects, boxes, warnings):
+def _look_at_points(cfg, step, objects, boxes, warnings):
     """Warn of classes that a head without anchors does not learn: it needs a point of its finest level in a box."""
     strides = at(cfg, 'model.bbox_head.strides')
     if not strides or at(cfg, 'model.bbox_head.anchor_generator'):
@@ -111,7 +111,7 @@ def _look_at_points(cfg, objects, boxes, warnings):
     lost = {words: 1 - has_one[which].mean() for words, which in objects.of_classes.items()}
     words = max(lost, key=lost.get)
     if lost[words] > _LOST:
-        step, (_, side) = geometry.resize_of(cfg), objects.smallest(boxes.min(1))
+        side = np.median(boxes[objects.of_classes[words]].min(1))
         warnings.append(f'{lost[words]:.0%} of the boxes{words} have no point of model.bbox_head, whose finest stride '
                         f'is {stride} pixels: {geometry.larger(step, objects, 1.5 * stride / side)}')
 

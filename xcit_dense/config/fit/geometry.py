@@ -36,7 +36,7 @@ class Objects:
     Attributes:
         images: Numbers (n, 3): width and height in pixels, and how many images have that size.
         per_image: Numbers (n, 2): a number of objects from 1 up, and how many images have that number.
-        boxes: An evenly spaced sample (n, 4): width and height of the image, then of the box, in pixels.
+        boxes: A random sample (n, 4), the same each time: width and height of the image, then of the box, in pixels.
         labels: The classes (n, ) of the boxes, by their place in ``classes``.
         classes: By name, the number of objects, and the number of images that have one.
         most_beside: How many objects 99% of the images have at most; or, if they are more, 90% of those with a class
@@ -78,7 +78,8 @@ class Objects:
         """Which of the boxes (n, ) are of a class, for each with enough objects to decide, by words that follow
         ``boxes``; all of them by ``''``, if there is one class, or if all are small."""
         found = {name: self.labels == place for place, name in enumerate(self.classes)}
-        large = {f' of the class {name!r}': which for name, which in found.items() if which.mean() >= COUNTS}
+        large = {f' of the class {name!r}': which for name, which in found.items()
+                 if which.any() and self.classes[name][0] >= COUNTS * self.total}
         return large if large and len(found) > 1 else {'': np.ones(len(self.labels), bool)}
 
     def smallest(self, sides) -> tuple:
@@ -122,7 +123,7 @@ def _measure(path, wanted, rules):
              if wanted is None or category['name'] in wanted}
     objects = [(record['image_id'], names[record['category_id']], record['bbox'][2:])
                for record in content['annotations'] if _is_used(record, sizes, names)]
-    some = np.unique(np.linspace(0, len(objects) - 1, min(len(objects), _SAMPLE)).astype(int)).tolist()
+    some = np.sort(np.random.default_rng(0).permutation(len(objects))[:_SAMPLE]).tolist()  # no class is left out
     per_image = Counter(image for image, *_ in objects)
     amounts = Counter(name for _, name, _ in objects)
     beside = {name: [] for name in names.values()}
