@@ -13,6 +13,7 @@ import statistics
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -113,7 +114,7 @@ def evaluation_of(folder, images, height, width, count, classes):
     metrics = [CocoMetric(ann_file=str(path), metric=['bbox', 'segm']) for _ in range(2)]
     for metric in metrics:
         metric.dataset_meta = dict(classes=[part['name'] for part in truth['categories']])
-    evaluate_fast(metrics[1])
+    evaluate_fast(SimpleNamespace(metrics=[metrics[1]]))
     return metrics, results
 
 

@@ -101,4 +101,4 @@ def _masks(samples, kept):
     masks = []
     for sample, mask in map(found.__getitem__, kept.tolist()):
         masks += RunLengths.of(mask.tensor()[None].flip(_FLIPS[sample.flip_direction])) if sample.flip else [mask]
-    return RunLengths(masks, *views[0].shape[1:])
+    return RunLengths(masks, *views[0].shape[1:], sum(view.seconds for view in views))

@@ -87,10 +87,8 @@ class Model:
                              'Use runtime.py of the xcit_dense that exported the file')
         #: The metadata of the file.
         self.metadata = {key: _parsed(key, value) for key, value in found.items()}
-        #: ``'detection'``, ``'segmentation'`` or ``'backbone'``.
-        self.task = self.metadata['task']
-        #: The names of the classes, in the order of the labels.
-        self.classes = tuple(self.metadata.get('classes') or ())
+        #: ``'detection'``, ``'segmentation'`` or ``'backbone'``; and the names of the classes in the order of labels.
+        self.task, self.classes = self.metadata['task'], tuple(self.metadata.get('classes') or ())
 
     def __call__(self, image, threshold: float = 0.3):
         """Return `Objects` with scores of at least ``threshold``, or `Regions`.
@@ -159,10 +157,9 @@ class Model:
         """Return the objects of one image of a batch, in pixels of the image before resizing.
 
         Args:
-            outputs: The result of `run`.
+            outputs: The result of `run`, of which the image is at a ``place``.
             given, size: Height and width of the resized images of the batch, and of this image before resizing.
             threshold: Objects with a lower score are dropped.
-            place: Index of the image in the batch.
         """
         keep = np.flatnonzero(outputs['dets'][place, :outputs['num'][place], 4] >= threshold)
         dets, labels = outputs['dets'][place, keep], outputs['labels'][place, keep]
@@ -202,7 +199,8 @@ def paste_masks(masks, boxes, height, width, threshold: float = 0.5) -> np.ndarr
     pasted = np.zeros((len(boxes), height, width), bool)
     axes = *places_in_masks(*boxes.T[::2], width), *places_in_masks(*boxes.T[1::2], height)
     for mask, whole, left, w, x, top, h, y in zip(masks, pasted, *axes, strict=True):
-        whole[top:top + h, left:left + w] = threshold <= sample_mask(mask, x[1:w + 1], y[1:h + 1]).T
+        for columns, values in sample_mask(mask, x[1:w + 1], y[1:h + 1]):
+            whole[top:top + h, left:left + w][:, columns] = threshold <= values.T
     return pasted
 
 
@@ -220,11 +218,13 @@ def places_in_masks(low, high, limit, beyond=1):
     return first, count, places
 
 
-def sample_mask(mask, x, y) -> np.ndarray:
-    """Return the values of a mask (h, w) at the places x and y, from -1 to 1: (len(x), len(y)), bilinear, 0 outside."""
+def sample_mask(mask, x, y):
+    """Yield columns (a slice) and the values there of a mask (h, w) at places x and y, from -1 to 1, 0 outside."""
     down, across = (np.maximum(1 - np.abs(((places + 1) * np.float32(cells) - 1)[:, None] / 2 - np.arange(
         cells, dtype=np.float32)), 0) for places, cells in zip((y, x), mask.shape, strict=True))
-    return across @ (down @ mask).T
+    rows, step = (down @ mask).T, (1 << 22) // max(len(y), 1) + 1  # columns at a time, for memory
+    for start in range(0, len(x), step):
+        yield slice(start, start + step), across[start:start + step] @ rows
 
 
 def _read_file(path, turn):

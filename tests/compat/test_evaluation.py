@@ -1,6 +1,7 @@
 """COCO's evaluation in less time: the numbers of pycocotools, to the last digit."""
 import copy
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -88,10 +89,10 @@ def test_a_metric_says_the_same(crowded, tmp_path, monkeypatch):
     (tmp_path / 'truth.json').write_text(json.dumps(crowded[0]))
     wanted = str(metric_of(tmp_path).compute_metrics(copy.deepcopy(crowded[1])))
     metric, kept = metric_of(tmp_path, outfile_prefix=str(tmp_path / 'kept')), copy.deepcopy(crowded[1])
-    evaluate_fast(metric)
+    evaluate_fast(SimpleNamespace(metrics=[metric]))
     assert str(metric.compute_metrics(kept)) == wanted and (tmp_path / 'kept.segm.json').is_file()
     metric = metric_of(tmp_path)
-    evaluate_fast(metric)
+    evaluate_fast(SimpleNamespace(metrics=[metric]))
     for _ in range(2):
         with monkeypatch.context() as patch:
             patch.setattr('mmdet.evaluation.metrics.coco_metric.dump', None)
@@ -109,7 +110,7 @@ def test_a_metric_without_a_file_reads_its_own(crowded, tmp_path):
         metric = CocoMetric(metric='bbox')
         metric.dataset_meta = dict(classes=[f'class {number}' for number in range(CLASSES)])
         if fast:
-            evaluate_fast(metric)
+            evaluate_fast(SimpleNamespace(metrics=[metric]))
         found.append(str(metric.compute_metrics(copy.deepcopy(results))))
     assert found[0] == found[1]
 
@@ -124,10 +125,10 @@ def test_what_is_replaced(crowded, tmp_path):
 
     for kind, is_ours in ((CocoMetric, True), (Own, False), (LVISMetric, False)):
         metric = object.__new__(kind)
-        evaluate_fast(metric)
+        evaluate_fast(SimpleNamespace(metrics=[metric]))
         assert ('compute_metrics' in vars(metric)) == is_ours
     seen, metric = [], metric_of(tmp_path, metric='bbox')
-    evaluate_fast(metric)
+    evaluate_fast(SimpleNamespace(metrics=[metric]))
     with evaluations_made_by(lambda kind, *args: seen.append(kind) or kind(*args), metric):
         metric.compute_metrics(copy.deepcopy(crowded[1]))
     assert seen == [FastEvaluation]

@@ -80,6 +80,8 @@ def test_they_are_also_tensors():
         assert len(one) == 5 and one.shape == (5, 20, 30) and one.dtype == torch.bool
         assert torch.equal(one.detach().cpu(), whole) and (one.astype(np.uint8) == whole.numpy()).all()
         assert torch.equal(one[:, 3], whole[:, 3]) and torch.equal(one[torch.tensor([4, 0])], whole[[4, 0]])
+        assert torch.equal(~one, ~whole) and torch.equal(one & whole[:, :1], whole & whole[:, :1])
+        assert torch.equal(torch.stack([*one]), whole) and torch.equal(torch.any(one, 1), whole.any(1))
         assert one[1][3:5, 2:9].sum() == whole[1, 3:5, 2:9].sum() and np.array_equal(one[1], whole[1])
     assert encode_mask_results(found.numpy()) == [dict(mask) for mask in found]
     objects = InstanceData(masks=found, scores=torch.arange(5.)).cpu().numpy()

@@ -83,7 +83,8 @@ def test_what_a_validation_waited_for(demo_data, tmp_path, monkeypatch):
                 masks=masks)), dict(), SimpleNamespace()])
         now[0] += 3
         getattr(hook, f'after_{where}_epoch')(runner)
-    assert said == ['validated in 12 s: model 38%, masks 12%, evaluation 25%, waiting for images 25%'] * 2
+    assert said == [f'{what} in 12 s: model 38%, masks 12%, evaluation 25%, waiting for images 25%' for what in (
+        'validated', 'tested')]
 
 
 def test_the_average_changes_nothing_but_itself(demo_data, tmp_path, tmp_path_factory):

@@ -11,15 +11,16 @@ from pycocotools.cocoeval import COCOeval
 _NAMES = ('COCOeval', 'COCOevalMP')
 
 
-def evaluate_fast(metric):
-    """Let a `CocoMetric` of mmdet use `FastEvaluation`, and hand it the predictions without writing them into a file.
+def evaluate_fast(evaluator):
+    """Let each `CocoMetric` of mmdet use `FastEvaluation`, and get the predictions without writing them into a file.
 
-    On this object, ``compute_metrics`` is replaced. Other metrics stay as they are.
+    On these objects, ``compute_metrics`` is replaced. Other metrics stay as they are.
     """
     kind = getattr(sys.modules.get('mmdet.evaluation'), 'CocoMetric', None)
-    if kind and isinstance(metric, kind) and type(metric).compute_metrics is kind.compute_metrics and (
-            'compute_metrics' not in vars(metric)):
-        metric.compute_metrics = partial(_compute_metrics, metric)
+    for metric in getattr(evaluator, 'metrics', ()) if kind else ():
+        if isinstance(metric, kind) and type(metric).compute_metrics is kind.compute_metrics and (
+                'compute_metrics' not in vars(metric)):
+            metric.compute_metrics = partial(_compute_metrics, metric)
 
 
 def _compute_metrics(metric, results):

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from pycocotools import mask as mask_api
 from torch.nn import functional as F
+from torch.utils._pytree import tree_map
 
 from ..runtime import places_in_masks, sample_mask
 
@@ -69,9 +70,18 @@ class _Lazy:
             raise AttributeError(name)
         return getattr(self.tensor(), name)
 
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        args, kwargs = tree_map(lambda part: part.tensor() if isinstance(part, _Lazy) else part, (args, kwargs or {}))
+        return function(*args, **kwargs)
+
     def tensor(self):
         """Return the masks as a tensor of bool."""
         return torch.from_numpy(np.asarray(self))
+
+
+for _name in ('__and__', '__or__', '__xor__', '__invert__', '__gt__', '__ge__'):
+    setattr(_Lazy, _name, lambda self, *other, _name=_name: getattr(self.tensor(), _name)(*other))
 
 
 class RunLength(_Lazy, dict):
@@ -103,11 +113,12 @@ class RunLengths(_Lazy):
         """Return the `RunLengths` of a tensor (n, H, W) of bool; anything else stays as it is."""
         if not isinstance(masks, torch.Tensor) or masks.dtype != torch.bool:
             return masks
-        began, found, (height, width) = time.perf_counter(), [], masks.shape[1:]
-        for mask in masks.numpy() if masks.is_cpu else masks:
+        masks, found, (height, width) = masks.numpy() if masks.is_cpu else masks, [], masks.shape[1:]
+        rows, columns = (_array(masks.any(axis)) for axis in (2, 1))
+        began = time.perf_counter()  # a GPU has finished the model
+        for mask, own_rows, own_columns in zip(masks, rows, columns, strict=True):
             # in the box of the object, as only its pixels are copied
-            top, bottom = _ends(mask.any(1))
-            left, right = _ends(mask[top:bottom].any(0))
+            (top, bottom), (left, right) = _ends(own_rows), _ends(own_columns)
             found.append(encode_part(_array(mask[top:bottom, left:right]), left, top, height, width))
         return cls(found, height, width, time.perf_counter() - began)
 
@@ -147,7 +158,7 @@ def _array(values):
 
 
 def _ends(found):
-    places = np.flatnonzero(_array(found))
+    places = np.flatnonzero(found)
     return (places[0], places[-1] + 1) if len(places) else (0, 0)
 
 
@@ -181,10 +192,12 @@ def _on_cpu(masks, x, y, sizes, threshold):
     for number in np.flatnonzero(sizes[:, 0]):
         (w, h), mask = sizes[number], masks[number]
         across, down = x[number, 1:w + 1], y[number, :h]
-        values = sample_mask(mask.numpy(), across, down)
-        inside = values >= high
-        near = np.flatnonzero((values < low) == inside)  # also NaN, which spreads in products
-        if len(near):
+        inside, near = np.empty((w, h), bool), []
+        for columns, values in sample_mask(mask.numpy(), across, down):
+            inside[columns] = values >= high
+            # also NaN, which spreads in products
+            near.append(np.flatnonzero((values < low) == inside[columns]) + columns.start * h)
+        if len(near := np.concatenate(near)):
             column, row = np.divmod(near, h)
             grid = torch.from_numpy(np.stack([across[column], down[row]], 1))[None, None]
             exact = F.grid_sample(mask[None, None], grid, align_corners=False)[0, 0, 0]

@@ -1,6 +1,7 @@
 """Parts of trainings for any project: hooks that fuse, compile and average, and what optimizers get in addition."""
 import time
 from contextlib import contextmanager
+from functools import partialmethod
 from operator import itemgetter
 
 import torch
@@ -74,13 +75,11 @@ class FastValidationHook(Hook):
 
     def before_val(self, runner):
         """Let the metrics compare less."""
-        for metric in runner.val_evaluator.metrics:
-            evaluate_fast(metric)
+        evaluate_fast(runner.val_evaluator)
 
     def before_test(self, runner):
         """Let the metrics compare less."""
-        for metric in runner.test_evaluator.metrics:
-            evaluate_fast(metric)
+        evaluate_fast(runner.test_evaluator)
 
 
 class TimesHook(Hook):
@@ -103,17 +102,17 @@ class TimesHook(Hook):
         masks = sum(getattr(getattr(part, 'masks', None), 'seconds', 0.) for part in found)
         self._masks, self._model, self._last = self._masks + masks, self._model + now - self._last - masks, now
 
-    def after_val_epoch(self, runner, metrics=None):
+    def after_val_epoch(self, runner, metrics=None, done='validated'):
         """Log the shares."""
         now = time.monotonic()
         parts = dict(model=self._model, masks=self._masks, evaluation=now - self._last)
         parts['waiting for images'] = self._data
         whole = max(now - self._began, 1e-9)
         shares = [f'{name} {seconds / whole:.0%}' for name, seconds in parts.items() if seconds]
-        runner.logger.info(f'validated in {whole:.3g} s: {", ".join(shares)}')
+        runner.logger.info(f'{done} in {whole:.3g} s: {", ".join(shares)}')
 
     before_test_epoch, before_test_iter = before_val_epoch, before_val_iter
-    after_test_iter, after_test_epoch = after_val_iter, after_val_epoch
+    after_test_iter, after_test_epoch = after_val_iter, partialmethod(after_val_epoch, done='tested')
 
 
 @HOOKS.register_module()

@@ -201,6 +201,11 @@ class DenseEpochLoop(_DenseLoop, EpochBasedTrainLoop):
         self.max_epochs = min(self.max_epochs, math.ceil(self._end / len(self.dataloader)))
         self.max_iters = min(self.max_iters, self._end)
 
+    def load_state_dict(self, state: dict):
+        super().load_state_dict(state)
+        if self.dataloader.batches and self.iterations < self.max_iters:  # the last epoch of `end_here` is not done
+            self.epochs = self.dataloader.passes
+
     def _run(self):
         if self.iterations and (self.dataloader.batches == 0 or self.epochs == self.max_epochs):
             self._validate(self.epochs, self.max_epochs)

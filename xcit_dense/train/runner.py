@@ -112,8 +112,7 @@ class DenseRunner(OpenRunner):
     def build_evaluator(self, evaluator):
         """Build the metrics; those of COCO need less time, with the same numbers."""
         evaluator = super().build_evaluator(evaluator)
-        for metric in getattr(evaluator, 'metrics', ()):
-            evaluate_fast(metric)
+        evaluate_fast(evaluator)
         return evaluator
 
     @staticmethod
@@ -223,14 +222,16 @@ class DenseRunner(OpenRunner):
         self._run = run_of(checkpoint)
         resuming.check_classes(self, checkpoint, filename)
         super().resume(filename, *args, **kwargs)
-        loop, state = self.train_loop, checkpoint.get('training')
+        loop = self.train_loop
+        if hasattr(loop, 'load_state_dict'):
+            self._restore(loop, checkpoint.get('training'), filename)
         if self.epoch >= loop.max_epochs if isinstance(loop, EpochBasedTrainLoop) else self.iter >= self.max_iters:
             self.logger.warning(f'{filename} is the end of a run of {counted(self.iter, "iterations")}: nothing is '
                                 'left to train. With a longer train_cfg, the run continues at the learning rate at '
                                 'which its schedule ended. For another schedule, start a new run without --resume: '
                                 f'--init-from {filename} and another --work-dir')
-        if not hasattr(loop, 'load_state_dict'):
-            return
+
+    def _restore(self, loop, state, filename):
         if state is None or len(state['loops']) != get_world_size():
             self.logger.warning(f'{filename} has the random states of '
                                 f'{counted(len(state["loops"]) if state else 0, "processes")}, this run has '
