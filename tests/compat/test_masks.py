@@ -127,7 +127,8 @@ def init_detector(head):
     return model
 
 
-@pytest.mark.parametrize('name', ('maskrcnn', 'cascade', 'condinst', 'mask2former'))
+@pytest.mark.parametrize('name', ('maskrcnn', *(pytest.param(name, marks=pytest.mark.slow) for name in (
+    'cascade', 'condinst', 'mask2former'))))
 def test_every_detector_predicts_what_it_did(name):
     """As does a copy of it, which has its own weights."""
     config = TINY_CONFIG if name in ('maskrcnn', 'cascade') else f'{name}_xcit_n12_p16_small'

@@ -127,8 +127,11 @@ FAULTS = dict(
         xca, 'is_cheaper', lambda x: sum(range(x.shape[1])) > 0)))
 
 
-@pytest.mark.parametrize('name', [pytest.param(name, marks=[pytest.mark.slow] * (
-    check in (test_steps.test_memory, test_right.test_compiled))) for name, (check, *_) in FAULTS.items()])
+SLOW = test_steps.test_memory, test_right.test_compiled, test_right.test_masks
+
+
+@pytest.mark.parametrize('name', [pytest.param(name, marks=[pytest.mark.slow] * (check in SLOW))
+                                  for name, (check, *_) in FAULTS.items()])
 def test_a_broken_model_fails(name, tiny, monkeypatch):
     check, words, fault = FAULTS[name]
     monkeypatch.setattr(sys.modules[__name__], 'KEPT', [])

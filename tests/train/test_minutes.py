@@ -148,9 +148,10 @@ def test_every_part_of_a_run_takes_its_time(start, validation, save, best, inter
 
 
 @pytest.mark.parametrize('config, iteration, validation, seconds, share, iterations, validations', (
-    (TINY_SEG_CONFIG, 1., 2., 24, 0., 12, 4), (TINY_CONFIG, 1., 4., 24, 0., 12, 3),
+    pytest.param(TINY_SEG_CONFIG, 1., 2., 24, 0., 12, 4, marks=pytest.mark.slow),
     (TINY_CONFIG, 1., 7., 24, 0., 10, 2), (TINY_SEG_CONFIG, 2., 2., 24, 0., 11, 1),
-    (TINY_SEG_CONFIG, 2., 2., 24, 0.1, 9, 3), (TINY_SEG_CONFIG, 9., 2., 12, 0.1, 1, 1)))
+    (TINY_SEG_CONFIG, 2., 2., 24, 0.1, 9, 3),
+    pytest.param(TINY_SEG_CONFIG, 9., 2., 12, 0.1, 1, 1, marks=pytest.mark.slow)))
 def test_it_ends_in_time(config, iteration, validation, seconds, share, iterations, validations, demo_data, tmp_path,
                          monkeypatch):
     """Planned are 12 iterations of one second, and four validations of two. First validations are left out that take
@@ -244,6 +245,7 @@ def test_two_processes_agree(two_processes, demo_data, tmp_path):
     assert other == (timed, epochs) and epochs > 2
 
 
+@pytest.mark.slow
 def test_two_processes_end_together(two_processes, demo_data, tmp_path):
     """At the pace of the slower one, with as many validations."""
     first, second = two_processes.in_group(end_together, TINY_SEG_CONFIG, demo_data, tmp_path)
