@@ -16,8 +16,8 @@ from ...data.files import cached
 NO_ANCHOR = 0.3
 #: A class with fewer objects (or images that have it) is hard to learn.
 RARE = 10
-#: The share of the objects (or of the images with label maps) from which on a class decides by itself.
-COUNTS = 0.01
+#: The share of the objects (or of the images with label maps) and the number from which on a class decides by itself.
+_COUNTS, _STRAY = 0.01, 3
 #: Enlarging images by more adds no detail; the largest factors by which the number of pixels of an image and of a step,
 #: and so memory and time, may grow; and a smaller factor would change little.
 _MOST_ENLARGED, _MORE_PIXELS, _MORE_IN_STEP, _LEAST_FACTOR = 1.5, 7, 2, 1.15
@@ -79,7 +79,7 @@ class Objects:
         ``boxes``; all of them by ``''``, if there is one class, or if all are small."""
         found = {name: self.labels == place for place, name in enumerate(self.classes)}
         large = {f' of the class {name!r}': which for name, which in found.items()
-                 if which.any() and self.classes[name][0] >= COUNTS * self.total}
+                 if which.any() and decides(self.classes[name][0], self.total)}
         return large if large and len(found) > 1 else {'': np.ones(len(self.labels), bool)}
 
     def smallest(self, sides) -> tuple:
@@ -129,7 +129,7 @@ def _measure(path, wanted, rules):
     beside = {name: [] for name in names.values()}
     for image, name in {(image, name) for image, name, _ in objects}:
         beside[name].append(per_image[image])
-    large = [counts for name, counts in beside.items() if amounts[name] >= max(COUNTS * len(objects), 1)]
+    large = [counts for name, counts in beside.items() if decides(amounts[name], len(objects))]
     places = {name: place for place, name in enumerate(beside)}
     return dict(
         images=[[*size, count] for size, count in sorted(Counter(sizes.values()).items())],
@@ -234,6 +234,11 @@ def best_ious(boxes, shapes) -> np.ndarray:
     boxes, shapes = np.asarray(boxes, float)[:, None], np.asarray(shapes, float)
     common = np.minimum(boxes, shapes).prod(2)
     return (common / (boxes.prod(2) + shapes.prod(1) - common)).max(1, initial=0)
+
+
+def decides(count: int, total: int) -> bool:
+    """Whether a class with so many of the objects, or in so many of the images, is enough to decide by itself."""
+    return count >= max(_COUNTS * total, min(_STRAY, total))
 
 
 def are_poor(best, least: float) -> bool:

@@ -13,7 +13,7 @@ from ...data.label_maps import LabelMaps
 from ...data.pipelines import ignored_labels
 from ...errors import DataError
 from ..check.keys import value_at
-from .geometry import COUNTS, bounded, larger, mean_zoom, named_classes, patch_of, resize_of
+from .geometry import bounded, decides, larger, mean_zoom, named_classes, patch_of, resize_of
 
 #: Label maps whose pixels are examined: more would not show more.
 _SAMPLE = 200
@@ -40,7 +40,7 @@ class Maps:
     @property
     def enough(self) -> dict:
         """Widths by name, of the classes in enough images to decide."""
-        return {name: width for name, width in self.widths.items() if self.classes[name][1] >= COUNTS * self.count}
+        return {name: width for name, width in self.widths.items() if decides(self.classes[name][1], self.count)}
 
     @property
     def count(self) -> int:
