@@ -64,6 +64,7 @@ def test_seed_and_device_of_a_training(ran, monkeypatch):
     monkeypatch.setattr(device_utils, 'DEVICE', 'npu')
     assert ran('--seed', '0', '--device', 'cpu').cfg.randomness.seed == 0 and get_device() == 'cpu'
     assert 'randomness.seed' in ran('--seed', '-1', check=False).tool.stdout
+    assert '--minutes must be a number above 0, got -1' in ran('--minutes', '-1', check=False).tool.stdout
 
 
 @pytest.mark.parametrize('args, resume, load_from, overwrite', (

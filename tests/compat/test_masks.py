@@ -80,6 +80,9 @@ def test_they_are_also_tensors():
         assert len(one) == 5 and one.shape == (5, 20, 30) and one.dtype == torch.bool
         assert torch.equal(one.detach().cpu(), whole) and (one.astype(np.uint8) == whole.numpy()).all()
         assert torch.equal(one[:, 3], whole[:, 3]) and torch.equal(one[torch.tensor([4, 0])], whole[[4, 0]])
+        assert torch.equal(one == 1, whole == 1) and torch.equal(one != whole[0], whole != whole[0]) and one in {one}
+        assert torch.equal(one.to(torch.uint8), whole.byte()) and torch.equal(0.5 + 2 * one[1], 0.5 + 2 * whole[1])
+        assert torch.equal(one[0] | one[1], whole[0] | whole[1]) and str(one) == 'RunLengths of (5, 20, 30)'
         assert torch.equal(~one, ~whole) and torch.equal(one & whole[:, :1], whole & whole[:, :1])
         assert torch.equal(torch.stack([*one]), whole) and torch.equal(torch.any(one, 1), whole.any(1))
         assert one[1][3:5, 2:9].sum() == whole[1, 3:5, 2:9].sum() and np.array_equal(one[1], whole[1])

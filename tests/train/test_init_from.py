@@ -141,7 +141,8 @@ def test_two_starts_are_an_error(trained_segmentor, demo_data, tmp_path, call_to
         code, message = call_tool(*args, *options)
         assert code == 1 and 'both set the weights' in message, options
         assert options[0] in message and options[-1].partition('=')[0] in message
-    _check_start(Namespace(init_from='a', no_pretrained=True, cfg_options={}, resume='auto'))  # it has its weights
+    # it has its weights
+    _check_start(Namespace(init_from='a', no_pretrained=True, cfg_options={}, resume='auto', minutes=None))
     code, message = call_tool(*args, '--init-from', trained_segmentor[0])
     assert code == 1 and 'decode_head' in message and 'init_cfg.checkpoint' in message
     code, message = call_tool(*args, '--init-from', 'https://127.0.0.1:9/a.pth')

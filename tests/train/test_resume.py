@@ -284,7 +284,7 @@ def test_killed_at_random_points_and_resumed(demo_data, tmp_path, tmp_path_facto
         'randomness.seed=3', 'train_dataloader.num_workers=2', 'train_dataloader.persistent_workers=True',
         *(f'model.backbone.{key}={value}' for key, value in runs.DROPPING.items())]
     command = [sys.executable, ROOT / 'tools/train.py', TINY_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path,
-               '--no-pretrained', '--cfg-options', *options]
+               '--no-pretrained', '--no-fit', '--cfg-options', *options]
     rng, kills, resumed = np.random.default_rng(0), 0, 0
     for _ in range(12):
         resume = ['--resume'] if list(tmp_path.glob('*.pth')) else []

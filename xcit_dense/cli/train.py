@@ -174,7 +174,9 @@ def _suggest(args):
 
 
 def _check_start(args):
-    """Raise `ConfigError` if two options set the weights to start from."""
+    """Raise `ConfigError` if two options set the weights to start from, or if there are no minutes."""
+    if args.minutes is not None and args.minutes <= 0:
+        raise ConfigError(f'--minutes must be a number above 0, got {args.minutes:g}')
     options = args.cfg_options or {}
     named = {'--init-from': args.init_from, '--cfg-options init_from': options.get('init_from'),
              '--no-pretrained': args.no_pretrained, '--cfg-options load_from': options.get('load_from')}

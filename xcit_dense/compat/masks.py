@@ -80,7 +80,8 @@ class _Lazy:
         return torch.from_numpy(np.asarray(self))
 
 
-for _name in ('__and__', '__or__', '__xor__', '__invert__', '__gt__', '__ge__'):
+for _name in ('and', 'or', 'xor', 'invert', 'gt', 'ge', 'lt', 'le', 'add', 'sub', 'mul', 'rmul', 'truediv'):
+    _name = f'__{_name}__'
     setattr(_Lazy, _name, lambda self, *other, _name=_name: getattr(self.tensor(), _name)(*other))
 
 
@@ -106,7 +107,7 @@ class RunLengths(_Lazy):
     dtype = torch.bool
 
     def __init__(self, masks, height: int, width: int, seconds: float = 0.):
-        self._masks, self.shape, self.seconds = list(masks), (len(masks), height, width), seconds
+        self._masks, self.shape, self.seconds = list(masks), torch.Size((len(masks), height, width)), seconds
 
     @classmethod
     def of(cls, masks):
@@ -128,8 +129,20 @@ class RunLengths(_Lazy):
         return RunLengths([mask for part in parts for mask in part], *parts[0].shape[1:])
 
     def to(self, *args, **options):
-        """Return the masks themselves, which are on no device."""
-        return self
+        """Return the masks themselves, which are on no device; or a tensor, if a type is given."""
+        kind = next((value for value in (*args, *options.values()) if isinstance(value, torch.dtype)), None)
+        return self if kind is None else self.tensor().to(kind)
+
+    def __eq__(self, other):
+        return self.tensor() == other
+
+    def __ne__(self, other):
+        return self.tensor() != other
+
+    def __repr__(self):
+        return f'RunLengths of {tuple(self.shape)}'
+
+    __hash__ = object.__hash__  # as that of a tensor
 
     def __len__(self):
         return len(self._masks)

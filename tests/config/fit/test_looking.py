@@ -32,7 +32,8 @@ def test_data_that_fits(tmp_path):
     cfg = config_for(write_boxes(tmp_path, *USUAL, (192, 192, full)))
     found = look(cfg, 100, 8)
     assert found.warnings == [] and found.data == '41 objects in 13 images' and found.facts == dict(
-        objects='median 40 pixels after resizing, 2.5 tokens (80% have 21.9 to 54.8); median 3 per image, 5 at most',
+        objects="median 40 pixels after resizing, 2.5 tokens, that of the class 'a' 21.9 (80% have 21.9 to 54.8); "
+                'median 3 per image, 5 at most',
         anchors='71% of the boxes have an anchor with an IoU of 0.7 or more (centred); median of the best IoU 0.77')
     cfg.model.backbone = dict(type='ResNet', depth=50)
     assert 'token' not in look(cfg, 100, 8).facts['objects']  # of another backbone they are not known
@@ -50,11 +51,18 @@ def many(side, a, b, box=24):
     (many(128, 1, 1, 4), {SCALES: [1.5]}, ('has 6 pixels', 'enlarged 1.5 times, and larger', 'patch 8')),
     # of one class among many large objects, too
     (MIXED, {SCALES: [1.5, 6]}, ("the median object of the class 'b' has 6 pixels", '--image-size')),
+    # thin ones lie between the points
+    ([(192, 192, [('a', 40, 40), ('b', 4, 24)])] * 12, dict(name='condinst_xcit_n12_p16_small'), (
+        "50% of the boxes of the class 'b' have no point of model.bbox_head, whose finest stride is 8 pixels: use "
+        '--image-size 288', )),
     (USUAL, {SCALES: [24]}, ("boxes of the class 'a': 100% of them have no anchor with an IoU of 0.3", 'measure 96 to '
                              '1.54e+03 pixels, ', '80% of these boxes 21.9 to 40', 'model.rpn_head.anchor_generator',
                              'fitting does')),
     (USUAL, dict(name=RETINA, model__bbox_head__anchor_generator__ratios=[9.0]),
      ('anchors do not fit', 'model.bbox_head.anchor_generator')),
+    # between the anchors of two levels
+    ([(192, 192, [('a', 27, 27), ('b', 40, 40)])] * 12, {SCALES: [2.4]}, (
+        "boxes of the class 'a': 50% of them have no anchor with an IoU of 0.51", )),
     # thirty objects, and twice as many proposals
     (many(192, 17, 13), {RCNN: 30, RPN: 60, PROPOSALS: 60}, ()),
     (many(192, 17, 13), {RCNN: 29}, ('30 objects', 'model.test_cfg.rcnn.max_per_img = 29')),

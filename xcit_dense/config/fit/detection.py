@@ -25,8 +25,6 @@ REPEATS = 'oversample_thr'
 _PRICE = 0.015
 #: Boxes that are compared at most.
 _SAMPLE = 2000
-#: The share of the boxes of a class that may have no point.
-_LOST = 0.15
 #: Samples per image of the two stages: with more, time grows but accuracy hardly does.
 _SAMPLES = {'model.train_cfg.rpn.sampler.num': 512, 'model.train_cfg.rcnn.sampler.num': 128}
 
@@ -40,6 +38,7 @@ def look_at_objects(cfg, objects, facts, warnings):
         sides = np.sqrt(boxes.prod(1))
         (low, median, high), (what, least) = np.percentile(sides, (10, 50, 90)), objects.smallest(sides)
         tokens = f', {median / patch:.2g} tokens' if patch else ''
+        tokens += f', that{what} {least:.3g}' if least < median else ''
         facts['objects'] = (f'median {median:.3g} pixels after resizing{tokens} (80% have {low:.3g} to {high:.3g}); '
                             f'median {objects.most(50)} per image, {objects.most(100)} at most')
         if patch and least < SMALL * patch:
@@ -110,7 +109,7 @@ def _look_at_points(cfg, step, objects, boxes, warnings):
     has_one = (boxes / stride).clip(max=1).prod(1)  # how likely it is
     lost = {words: 1 - has_one[which].mean() for words, which in objects.of_classes.items()}
     words = max(lost, key=lost.get)
-    if lost[words] > _LOST:
+    if lost[words] > geometry.LOST:
         side = np.median(boxes[objects.of_classes[words]].min(1))
         warnings.append(f'{lost[words]:.0%} of the boxes{words} have no point of model.bbox_head, whose finest stride '
                         f'is {stride} pixels: {geometry.larger(step, objects, 1.5 * stride / side)}')
@@ -127,8 +126,10 @@ def _look_at_anchors(anchors, objects, boxes, facts, warnings):
     if words is not None:
         which = objects.of_classes[words]
         sides, (low, high) = np.sqrt(anchors.shapes.prod(1)), np.percentile(np.sqrt(boxes[which].prod(1)), (10, 90))
-        warnings.append(f'the anchors do not fit the boxes{words}: {(best[which] < least).mean():.0%} of them have no '
-                        f'anchor with an IoU of {least:g}. Anchors measure {sides.min():.3g} to {sides.max():.3g} '
+        lost, median = (best[which] < least).mean(), np.median(best[which])
+        share, iou = (lost, least) if lost > geometry.LOST else (0.5, median)
+        warnings.append(f'the anchors do not fit the boxes{words}: {share:.0%} of them have no anchor with an IoU of '
+                        f'{iou:.2g}. Anchors measure {sides.min():.3g} to {sides.max():.3g} '
                         f'pixels, 80% of these boxes {low:.3g} to {high:.3g}: change the scales or ratios of '
                         f'{anchors.key}, as fitting does ({folder_of("docs")}/fitting.md)')
 

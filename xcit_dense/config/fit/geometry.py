@@ -14,6 +14,8 @@ from ...data.files import cached
 
 #: Below this IoU an anchor does not learn a box well, whatever the assigner allows.
 NO_ANCHOR = 0.3
+#: The share of the boxes of a class that may have no anchor, or no point.
+LOST = 0.15
 #: A class with fewer objects (or images that have it) is hard to learn.
 RARE = 10
 #: The share of the objects (or of the images with label maps) and the number from which on a class decides by itself.
@@ -243,7 +245,7 @@ def decides(count: int, total: int) -> bool:
 
 def are_poor(best, least: float) -> bool:
     """Whether anchors do not fit boxes, by the boxes' `best_ious` and the IoU below which a box has no anchor."""
-    return bool(np.median(best) < 0.55 or (best < max(least, NO_ANCHOR)).mean() > 0.15)
+    return bool(np.median(best) < 0.55 or (best < max(least, NO_ANCHOR)).mean() > LOST)
 
 
 def poorest(best, least: float, objects):
