@@ -140,9 +140,11 @@ def test_rare_are_classes_of_few_images_beside_frequent_ones(images, classes, sh
 
 
 def test_ious_by_hand():
-    """10 x 10 in 20 x 20 is a quarter; 20 x 10 across 10 x 20 has 100 of 300 in common."""
+    """10 x 10 in 20 x 20 is a quarter, and 8 pixels from its centre they have 7 x 7 of 451 in common; 20 x 10 across
+    10 x 20 has 100 of 300."""
     boxes = [[10, 10], [20, 10], [20, 20]]
     assert best_ious(boxes, [[20, 20]]).tolist() == [0.25, 0.5, 1]
+    assert best_ious(boxes, [[20, 20]] * 2, [[16], [8]]).tolist() == pytest.approx([49 / 451, 84 / 516, 144 / 656])
     assert best_ious(boxes, [[10, 20]]).tolist() == pytest.approx([0.5, 1 / 3, 0.5])
     assert best_ious(boxes, [[20, 20], [10, 20]]).tolist() == [0.5, 0.5, 1]
 
@@ -182,7 +184,9 @@ def test_fitted_anchors_fit():
         assert np.median(best_ious(boxes, found[1])) > 0.75, box
         assert len(found[0]['scales']) * len(found[0]['ratios']) <= 9
         assert fit_anchors(boxes, dict(RPN, **found[0])) is None
-    assert fit_anchors(np.full((50, 2), (12., 42.)), dict(RPN, scales=[40]))[0] == dict(scales=[2., 2.83], ratios=[3.5])
+    assert fit_anchors(np.full((50, 2), (12., 42.)), dict(RPN, scales=[40]))[0] == dict(scales=[6.], ratios=[3.5])
+    # 96 pixels are 1.5 times the coarsest stride, too: few boxes would have such an anchor near
+    assert fit_anchors(np.full((50, 2), 96.), dict(RPN, scales=[40]))[0] == dict(scales=[12.], ratios=[1.])
     assert fit_anchors([(40, 28), (33, 33), (28, 40)] * 20, dict(RPN, scales=[40]))[0]['ratios'] == [0.7, 1., 1.43]
     retina = dict(type='mmdet.AnchorGenerator', octave_base_scale=4, scales_per_octave=3, ratios=[1.0],
                   strides=[(8, 8), (16, 16)])

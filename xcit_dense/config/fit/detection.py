@@ -254,10 +254,15 @@ def _spread(rows, count):
 
 
 def _judge(boxes, scales, ratios, strides):
-    """Return the score of anchors, and their shapes (n, 2)."""
+    """Return the score of anchors, and their shapes (n, 2).
+
+    The centre of a box is a quarter of the stride away from that of the next anchor, in the mean of each axis: a large
+    box has anchors that fit on a coarse map only if these are much larger than its stride.
+    """
     sides = np.multiply.outer(strides, scales).ravel()
     shapes = np.concatenate([np.stack([sides / ratio ** 0.5, sides * ratio ** 0.5], 1) for ratio in ratios])
-    return geometry.best_ious(boxes, shapes).mean() - _PRICE * len(scales) * len(ratios), shapes
+    apart = np.tile(np.repeat(strides, len(scales)), len(ratios))[:, None] / 4
+    return geometry.best_ious(boxes, shapes, apart).mean() - _PRICE * len(scales) * len(ratios), shapes
 
 
 def _fit_rate(cfg, objects):

@@ -231,10 +231,11 @@ def anchors_of(cfg):
                    assigner['pos_iou_thr'], assigner.get('min_pos_iou', 0.) if weak else assigner['pos_iou_thr'])
 
 
-def best_ious(boxes, shapes) -> np.ndarray:
-    """Return the largest IoU (n) of each box (n, 2) with any shape (m, 2) of the same centre: widths and heights."""
+def best_ious(boxes, shapes, apart=0.) -> np.ndarray:
+    """Return the largest IoU (n) of each box (n, 2) with any shape (m, 2), both widths and heights. Their centres are
+    ``apart`` (m, 1) pixels in both axes."""
     boxes, shapes = np.asarray(boxes, float)[:, None], np.asarray(shapes, float)
-    common = np.minimum(boxes, shapes).prod(2)
+    common = np.minimum(np.minimum(boxes, shapes), (boxes + shapes) / 2 - apart).clip(0).prod(2)
     return (common / (boxes.prod(2) + shapes.prod(1) - common)).max(1, initial=0)
 
 
