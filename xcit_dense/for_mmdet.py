@@ -95,8 +95,7 @@ class MaskTTAModel(DetTTAModel):
 
 def _masks(samples, kept):
     """Return the masks of some objects by their place among those of all views, as in the image that is not flipped."""
-    views = [sample.pred_instances.masks for sample in samples]
-    views = [RunLengths.of(masks.bool()) if isinstance(masks, torch.Tensor) else masks for masks in views]
+    views = [RunLengths.of(sample.pred_instances.masks) for sample in samples]
     found = [(sample, mask) for sample, masks in zip(samples, views, strict=True) for mask in masks]
     masks = []
     for sample, mask in map(found.__getitem__, kept.tolist()):

@@ -41,6 +41,7 @@ def crowded():
         found = np.abs(found + random.normal(size=found.shape) * random.choice([0, 2], (len(found), 1)))
         found[5:6, 2:] = 0
         corners = np.concatenate([found[:, :2], found[:, :2] + found[:, 2:]], 1).astype(np.float32)
+        corners[6:7, 0] = np.nan  # of a model that diverges
         results.append((dict(width=SIDE, height=SIDE, img_id=image), dict(
             img_id=image, bboxes=corners, scores=random.integers(1, 30, len(found)).astype(np.float32) / 30,
             labels=np.where(random.random(len(found)) < 0.2, 0, np.arange(len(found)) // 3 % CLASSES),
@@ -67,7 +68,7 @@ def evaluated(kind, truth, results, iou_type, **params):
 @pytest.mark.parametrize('iou_type', ('bbox', 'segm'))
 @pytest.mark.parametrize('params', ({}, dict(useCats=0), dict(iouThrs=np.array([0., 0.3, 1.]), maxDets=[1, 10, 20])))
 def test_every_match_is_that_of_pycocotools(iou_type, params, crowded):
-    """Also with crowds, equal scores, empty boxes, areas that tell another size, and thresholds from 0 to 1."""
+    """Also with crowds, equal scores, boxes that are empty or no numbers, areas that tell another size, and thresholds from 0 to 1."""
     wanted, found = (evaluated(kind, *crowded, iou_type, **params) for kind in (COCOeval, FastEvaluation))
     assert len(wanted.evalImgs) == len(found.evalImgs) and any(wanted.evalImgs)
     for one, other in zip(wanted.evalImgs, found.evalImgs, strict=True):

@@ -84,14 +84,19 @@ def test_they_are_also_tensors():
         assert torch.equal(one.to(torch.uint8), whole.byte()) and torch.equal(0.5 + 2 * one[1], 0.5 + 2 * whole[1])
         assert torch.equal(one[0] | one[1], whole[0] | whole[1]) and str(one) == 'RunLengths of (5, 20, 30)'
         assert torch.equal(~one, ~whole) and torch.equal(one & whole[:, :1], whole & whole[:, :1])
+        assert torch.equal(sum(one), whole.sum(0)) and torch.equal(1 - one, 1 - whole.int())
         assert torch.equal(torch.stack([*one]), whole) and torch.equal(torch.any(one, 1), whole.any(1))
         assert one[1][3:5, 2:9].sum() == whole[1, 3:5, 2:9].sum() and np.array_equal(one[1], whole[1])
     assert encode_mask_results(found.numpy()) == [dict(mask) for mask in found]
     objects = InstanceData(masks=found, scores=torch.arange(5.)).cpu().numpy()
     assert [mask['counts'] for mask in objects[objects.scores > 2].masks] == [found[3]['counts'], found[4]['counts']]
     assert objects[objects.scores > 9].masks.shape == (0, 20, 30)
-    for other in (whole.to(torch.uint8), whole.numpy(), [whole]):  # 256 levels, or of others
+    for other in (found, whole.numpy(), [whole]):
         assert RunLengths.of(other) is other
+    assert torch.equal(RunLengths.of(200 * whole.byte()).tensor(), whole)
+    one = found[:1]
+    for place in (torch.tensor([True]), torch.tensor([0]), np.array([True]), [0], torch.tensor(0), (0, 1)):
+        assert torch.equal(one[place], whole[:1][place]), place
     with pytest.raises(AttributeError):
         found.not_there  # noqa: B018
 
@@ -161,6 +166,10 @@ def test_every_detector_predicts_what_it_did(name):
     assert len(found) and isinstance(found.masks, RunLengths) and not isinstance(wanted.masks, RunLengths)
     assert torch.equal(wanted.masks.bool(), found.masks.cpu()) and torch.equal(wanted.bboxes, found.bboxes)
     assert [dict(mask) for mask in found.masks] == encode_mask_results(wanted.masks.numpy())
+    if name == 'maskrcnn':  # 256 levels stay
+        own.roi_head.test_cfg.mask_thr_binary = -1
+        with torch.no_grad():
+            assert own.predict(torch.randn(1, 3, 96, 128), [sample])[0].pred_instances.masks.dtype == torch.uint8
 
 
 def test_the_masks_of_many_objects_take_little_memory():

@@ -55,6 +55,7 @@ def test_each_validation_has_a_line_and_a_stop_forgets_none(demo_data, tmp_path,
         'validation 3: mIoU 2.5; the best so far: 3 at iteration 2',
         'validation 4: mIoU 3, as good as the best so far, 3 at iteration 2']
     assert re.search(r'validation 1: .*; expected end \d\d \w+ \d\d:\d\d, in \d+ minutes?\n', text)
+    assert len(re.findall(r'validated in [\d.]+ s: model \d+%', text)) == 4
     assert len(re.findall(r'first iteration: [\d.]+ s with the start of the workers\n', text)) == 2
     assert text.count('\ntrained') == 1  # a run that is to go on has no end
     _, end = text.split('\ntrained ')

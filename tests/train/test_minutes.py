@@ -1,4 +1,5 @@
 """`train --minutes`: what is measured, what is chosen, and that the training does not notice."""
+import re
 import signal
 import time
 from types import SimpleNamespace
@@ -147,6 +148,25 @@ def test_every_part_of_a_run_takes_its_time(start, validation, save, best, inter
     assert_equal(random_state(), state)
 
 
+def test_something_is_left_for_the_end(costs, demo_data, tmp_path, monkeypatch):
+    """Of 120 seconds 1.2, and 5; also where the training is slower than it was planned."""
+    left = minutes._LEFT, minutes._END
+    costs(0., 1., 0., 0., 1)
+    monkeypatch.setattr(minutes, '_LEFT', left[0])
+    monkeypatch.setattr(minutes, '_END', left[1])
+    cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
+    hook = minutes.set_minutes(cfg, 2, NOW)
+    assert cfg.train_cfg.max_iters == 113 and hook._deadline == pytest.approx(NOW + 113.8)
+
+
+@pytest.mark.slow
+def test_the_tool_ends_a_run_that_was_planned_too_long(demo_data, tmp_path, monkeypatch):
+    monkeypatch.setattr(minutes, 'longest', lambda *_: (10**5, 10**5))
+    done = run_tool('train.py', TINY_SEG_CONFIG, '--data-root', demo_data, '--work-dir', tmp_path, '--minutes', 0.3)
+    assert re.search(r'--minutes 0.3: the training ends [\d,]+ iterations early', done.stdout)
+    assert 'mIoU' in done.stdout and 12 < len(read_curves(tmp_path)['loss']) < 10**5
+
+
 @pytest.mark.parametrize('config, iteration, validation, seconds, share, iterations, validations', (
     pytest.param(TINY_SEG_CONFIG, 1., 2., 24, 0., 12, 4, marks=pytest.mark.slow),
     (TINY_CONFIG, 1., 7., 24, 0., 10, 2), (TINY_SEG_CONFIG, 2., 2., 24, 0., 11, 1),
@@ -163,11 +183,15 @@ def test_it_ends_in_time(config, iteration, validation, seconds, share, iteratio
         cfg.train_cfg.update(max_iters=12, val_interval=3)
     else:
         cfg.train_cfg.update(max_epochs=4, val_interval=1)  # of three iterations
+        cfg.param_scheduler.append(dict(type='ConstantLR', by_epoch=True))
     got, now, ended = train_slowly(cfg, seconds, iteration, validation)
     assert (got['meta']['iter'], len(ended)) == (iterations, validations)
     assert now == ended[-1] <= 100 + seconds
     if iterations < 12:
-        assert train(cfg, resume=True)['meta']['iter'] == 12
+        end = train(cfg, resume=True)
+        assert end['meta']['iter'] == 12
+        if config == TINY_CONFIG:  # epochs that ended early are one for the rates
+            assert [part['param_schedulers'][-1]['last_step'] for part in (got, end)] == [iterations // 3, 4]
 
 
 @pytest.mark.parametrize('limit, iterations, validation', ((0.9, (4, 4, 8), 9.), (7., (4, 4, 8, 16, 16, 32), 12.)))

@@ -101,7 +101,9 @@ class FastEvaluation(COCOeval):
             ious = ious[:, order]
             thresholds = [min(threshold, 1 - 1e-10) for threshold in params.iouThrs]
             near = {}
-            for row, column in np.argwhere(~(ious < min(thresholds))).tolist():
+            # of boxes that are no numbers, all objects, as pycocotools takes the next one then
+            possible = ~(ious < min(thresholds)) | np.isnan(ious).any(1)[:, None]
+            for row, column in np.argwhere(possible).tolist():
                 near.setdefault(row, []).append((column, ious[row, column]))
             for level, threshold in enumerate(thresholds):
                 free = [True] * len(objects)
@@ -112,7 +114,7 @@ class FastEvaluation(COCOeval):
                             continue
                         if best is not None and not ignored[best] and ignored[column]:
                             break
-                        if not iou < least:  # which NaN, of two empty boxes, is not
+                        if not iou < least:  # which NaN is not
                             best, least = column, iou
                     if best is not None:
                         free[best], taken[level, best] = False, found[row]['id']

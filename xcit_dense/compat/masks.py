@@ -39,8 +39,9 @@ def _predict(model, *args, **options):
     samples = type(model).predict(model, *args, **options)
     for sample in samples:
         found = sample.get('pred_instances')
-        if found is not None and 'masks' in found:
-            found.masks = RunLengths.of(found.masks)
+        masks = getattr(found, 'masks', None)
+        if isinstance(masks, torch.Tensor) and masks.dtype == torch.bool:
+            found.masks = RunLengths.of(masks)
     return samples
 
 
@@ -80,7 +81,8 @@ class _Lazy:
         return torch.from_numpy(np.asarray(self))
 
 
-for _name in ('and', 'or', 'xor', 'invert', 'gt', 'ge', 'lt', 'le', 'add', 'sub', 'mul', 'rmul', 'truediv'):
+for _name in ('and', 'or', 'xor', 'invert', 'gt', 'ge', 'lt', 'le', 'add', 'radd', 'sub', 'rsub', 'mul', 'rmul',
+              'truediv'):
     _name = f'__{_name}__'
     setattr(_Lazy, _name, lambda self, *other, _name=_name: getattr(self.tensor(), _name)(*other))
 
@@ -95,8 +97,31 @@ class RunLength(_Lazy, dict):
         return mask_api.decode(self).astype(dtype or bool)
 
 
-class RunLengths(_Lazy):
-    """The masks of the n objects in an image: `RunLength` of each, as the metrics of mmdet take them.
+class ObjectMasks:
+    """The masks of the n objects in an image, kept one by one; they can be used like an array (n, H, W) of bool.
+
+    Arguments are the masks, and height and width of the image.
+    """
+
+    def __init__(self, masks, height: int, width: int):
+        self._masks, self.shape = list(masks), torch.Size((len(masks), height, width))
+
+    def __len__(self):
+        return len(self._masks)
+
+    def __getitem__(self, place):
+        found = self._masks[place]
+        return type(self)(found, *self.shape[1:]) if isinstance(place, slice) else found
+
+    def __array__(self, dtype=None, copy=None):
+        whole = np.empty(self.shape, dtype or bool)
+        for place, mask in enumerate(self):
+            whole[place] = mask
+        return whole
+
+
+class RunLengths(_Lazy, ObjectMasks):
+    """`RunLength` of each mask, as the metrics of mmdet take them.
 
     Everything else is that of the tensor (n, H, W) of bool, such as ``masks.numpy()`` or ``masks[0].sum()``: it is made
     then.
@@ -107,14 +132,17 @@ class RunLengths(_Lazy):
     dtype = torch.bool
 
     def __init__(self, masks, height: int, width: int, seconds: float = 0.):
-        self._masks, self.shape, self.seconds = list(masks), torch.Size((len(masks), height, width)), seconds
+        super().__init__(masks, height, width)
+        self.seconds = seconds
 
     @classmethod
     def of(cls, masks):
-        """Return the `RunLengths` of a tensor (n, H, W) of bool; anything else stays as it is."""
-        if not isinstance(masks, torch.Tensor) or masks.dtype != torch.bool:
+        """Return the `RunLengths` of a tensor (n, H, W), whose pixels other than 0 are of the objects; anything else
+        stays as it is."""
+        if not isinstance(masks, torch.Tensor):
             return masks
-        masks, found, (height, width) = masks.numpy() if masks.is_cpu else masks, [], masks.shape[1:]
+        masks, found, (height, width) = masks.bool(), [], masks.shape[1:]
+        masks = masks.numpy() if masks.is_cpu else masks
         rows, columns = (_array(masks.any(axis)) for axis in (2, 1))
         began = time.perf_counter()  # a GPU has finished the model
         for mask, own_rows, own_columns in zip(masks, rows, columns, strict=True):
@@ -144,22 +172,10 @@ class RunLengths(_Lazy):
 
     __hash__ = object.__hash__  # as that of a tensor
 
-    def __len__(self):
-        return len(self._masks)
-
     def __getitem__(self, place):
-        if isinstance(place, slice):
-            return RunLengths(self._masks[place], *self.shape[1:])
-        try:
-            return self._masks[place]
-        except TypeError:  # places, or another axis
-            return self.tensor()[place]
-
-    def __array__(self, dtype=None, copy=None):
-        whole = np.empty(self.shape, dtype or bool)
-        for place, mask in enumerate(self._masks):
-            whole[place] = mask
-        return whole
+        if isinstance(place, (slice, int, np.integer)):  # not a tensor of one element
+            return super().__getitem__(place)
+        return self.tensor()[place.cpu() if isinstance(place, torch.Tensor) else place]
 
     def astype(self, dtype):
         """Return the masks as an array (n, H, W); mmdet's visualizer asks for it."""

@@ -13,7 +13,7 @@ import torch
 from mmengine.structures import InstanceData
 from pycocotools import mask as mask_api
 
-from ..compat.masks import encode_part
+from ..compat.masks import ObjectMasks, encode_part
 from .tiles import Span, Tile
 
 #: The IoU above which finds agree, and the share of a cut find above which it is part of another.
@@ -60,31 +60,15 @@ class CutMask(NamedTuple):
         return encode_part(self.pixels(), self.x.start, self.y.start, height, width)
 
 
-class CutMasks:
-    """The masks of n objects in an image, which can be used like an array (n, H, W) of bool.
-
-    ``masks[i]`` returns one mask (H, W). ``numpy.asarray(masks)`` returns all of them, n times the size of the image.
-    Arguments are the `CutMask`s, and height and width of the image.
-    """
+class CutMasks(ObjectMasks):
+    """`CutMask` of each object: ``masks[i]`` returns one mask (H, W), ``numpy.asarray(masks)`` all of them, n times
+    the size of the image."""
 
     dtype = np.dtype(bool)
 
-    def __init__(self, masks, height: int, width: int):
-        self._masks, self.shape = list(masks), (len(masks), height, width)
-
-    def __len__(self):
-        return len(self._masks)
-
     def __getitem__(self, place):
-        if isinstance(place, slice):
-            return CutMasks(self._masks[place], *self.shape[1:])
-        return self._masks[place].within(*(Span(0, length) for length in self.shape[1:]))
-
-    def __array__(self, dtype=None, copy=None):
-        whole = np.zeros(self.shape, dtype or bool)
-        for i in range(len(self)):
-            whole[i] = self[i]
-        return whole
+        found = super().__getitem__(place)
+        return found.within(*(Span(0, length) for length in self.shape[1:])) if isinstance(found, CutMask) else found
 
     def rle(self, place: int) -> dict:
         """Return one mask as COCO's compressed RLE; faster than encoding the whole mask."""

@@ -203,8 +203,8 @@ class DetectionPredictor(Predictor):
     def to_coco(self, sample, **fields):
         """Return the objects of a sample as records of COCO's results format, with ``fields`` added to each."""
         found, records = sample.pred_instances, []
-        if isinstance(found.get('masks'), torch.Tensor):
-            found.masks = RunLengths.of(found.masks.bool())
+        if 'masks' in found:
+            found.masks = RunLengths.of(found.masks)
         found = found.numpy()
         for i, label in enumerate(found.labels):
             x1, y1, x2, y2 = found.bboxes[i].tolist()

@@ -75,11 +75,11 @@ class FastValidationHook(Hook):
 
     def before_val(self, runner):
         """Let the metrics compare less."""
-        evaluate_fast(runner.val_evaluator)
+        evaluate_fast(getattr(runner.val_loop, 'evaluator', None))
 
     def before_test(self, runner):
         """Let the metrics compare less."""
-        evaluate_fast(runner.test_evaluator)
+        evaluate_fast(getattr(runner.test_loop, 'evaluator', None))
 
 
 class TimesHook(Hook):

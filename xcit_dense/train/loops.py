@@ -8,7 +8,7 @@ from itertools import islice
 
 import torch
 from mmengine.dist import all_gather_object, all_reduce, is_distributed
-from mmengine.hooks import EMAHook
+from mmengine.hooks import EMAHook, ParamSchedulerHook
 from mmengine.registry import LOOPS
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
@@ -223,7 +223,9 @@ class DenseEpochLoop(_DenseLoop, EpochBasedTrainLoop):
             self.run_iter(self.dataloader.batches - 1, batch)
             if self.iterations >= self._end:  # which `end_here` may change
                 break
-        self.runner.call_hook('after_train_epoch')
+        for hook in self.runner.hooks:  # schedules go on after whole epochs only, as a resumed run ends this one
+            if not (self.dataloader.batches and isinstance(hook, ParamSchedulerHook)):
+                hook.after_train_epoch(self.runner)
         self.epochs += 1
 
 

@@ -75,7 +75,7 @@ def test_the_record_says_what_was_changed_from_what_and_why(boxes):
         "the median object of the class 'b' grows from 4.5 to 12 pixels; a token has 16; an image costs 7.1 times as "
         'many pixels')
     assert found['model.rpn_head.anchor_generator.scales']['why'] == (
-        '100% of the boxes have an anchor with an IoU of 0.7 or more, before 0%')
+        "100% of the boxes of the class 'b' have an anchor with an IoU of 0.7 or more, before 0%")
     batch = found['train_dataloader.batch_size']
     assert (batch['before'], batch['after']) == (8, cfg.train_dataloader.batch_size) == (8, 2)
     assert 'rare' in found['oversample_thr']['why']
@@ -87,13 +87,10 @@ def test_the_record_says_what_was_changed_from_what_and_why(boxes):
     assert describe_fit(cfg, look(cfg))['fitted'].count(limits) == 1  # in the log for several
 
 
-@pytest.mark.parametrize('share, grows', ((0.05, True), (0.005, False)))
-def test_a_class_of_few_small_objects_decides_from_one_percent_on(share, grows, tmp_path):
-    """Image size and anchors: the boxes of the others, and most of all, fit."""
-    small = max(int(share * 20), 1)
-    images = [(192, 192, [('a', 60, 60)] * (20 - small) + [('b', 11, 11)] * small * (place < 400 * share))
-              for place in range(40)] if grows else [
-        (192, 192, [('a', 60, 60)] * 20 + [('b', 11, 11)] * (place < 3)) for place in range(40)]
+@pytest.mark.parametrize('count, grows', ((9, True), (8, False)))
+def test_a_class_of_few_small_objects_decides_from_one_percent_on(count, grows, tmp_path):
+    """Image size and anchors: the 800 boxes of the others, and most of all, fit."""
+    images = [(192, 192, [('a', 60, 60)] * 20 + [('b', 11, 11)] * (place < count)) for place in range(40)]
     cfg = config_for(write_boxes(tmp_path, *images))
     measured = fit(cfg)
     found = {change['key']: change['why'] for change in cfg.fitted}
@@ -103,6 +100,17 @@ def test_a_class_of_few_small_objects_decides_from_one_percent_on(share, grows, 
         'many pixels')
     boxes = measured.boxes[measured.labels == 1, 2:] * box_of(cfg)[0] / 192
     assert (best_ious(boxes, anchors_of(cfg).shapes).min() > 0.7) == grows
+
+
+def test_one_of_many_classes_gets_its_anchors(tmp_path):
+    """Though those of 29 others fit, of which each counts as much."""
+    objects = [('flat', 100, 12), *((f'class {number}', 44, 44) for number in range(29))]
+    cfg = config_for(write_boxes(tmp_path, *[(192, 192, objects)] * 10, classes=[name for name, *_ in objects]))
+    assert "boxes of the class 'flat': 100%" in str(look(cfg).warnings)
+    fit(cfg)
+    why = next(change['why'] for change in cfg.fitted if change['key'] == 'model.rpn_head.anchor_generator.ratios')
+    assert why == "100% of the boxes of the class 'flat' have an anchor with an IoU of 0.7 or more, before 0%"
+    assert best_ious([[100, 12], [44, 44]], anchors_of(cfg).shapes).min() > 0.7
 
 
 def test_a_stray_class_of_label_maps_does_not_decide(tmp_path):

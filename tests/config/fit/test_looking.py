@@ -55,9 +55,16 @@ def many(side, a, b, box=24):
     ([(192, 192, [('a', 40, 40), ('b', 4, 24)])] * 12, dict(name='condinst_xcit_n12_p16_small'), (
         "50% of the boxes of the class 'b' have no point of model.bbox_head, whose finest stride is 8 pixels: use "
         '--image-size 288', )),
+    ([(192, 192, [('a', 40, 40)] * 8 + [('a', 3, 3)] * 2)] * 12, dict(
+        name='condinst_xcit_n12_p16_small', model__bbox_head__strides=[(8, 8)]), ('17% of the boxes have no point', '288')),
+    ([(96, 96, [('a', 12, 2)])] * 12, dict(name='condinst_xcit_n12_p16_small'), ('images are enlarged 2 times, and larger '
+     'images would show no more; use a finer level (start_level of the neck', )),
+    # a head that also learns boxes between points
+    ([(192, 192, [('a', 40, 40), ('b', 4, 24)])] * 12, dict(
+        name='condinst_xcit_n12_p16_small', model__bbox_head__type='YOLOXHead'), ()),
     (USUAL, {SCALES: [24]}, ("boxes of the class 'a': 100% of them have no anchor with an IoU of 0.3", 'measure 96 to '
                              '1.54e+03 pixels, ', '80% of these boxes 21.9 to 40', 'model.rpn_head.anchor_generator',
-                             'fitting does')),
+                             'docs/fitting.md')),
     (USUAL, dict(name=RETINA, model__bbox_head__anchor_generator__ratios=[9.0]),
      ('anchors do not fit', 'model.bbox_head.anchor_generator')),
     # between the anchors of two levels

@@ -19,6 +19,9 @@ _OBJECTS, _FASTER = 32, 1.5
 #: Sizes of the anchors of the finest level, in strides; and how many sizes there are per level.
 _SCALES, _PER_OCTAVE = (1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 16), (1, 2, 3)
 _USUAL = (0.5, 1.0, 2.0)
+#: Heads without anchors that learn a box only if it has a point, and what helps them where larger images do not.
+_POINTS = 'FCOSHead', 'NASFCOSHead', 'CondInstBboxHead', 'BoxInstBboxHead'
+_POINT = '; use a finer level (start_level of the neck, strides of the head)'
 #: The name under which repeated images of rare classes are recorded.
 REPEATS = 'oversample_thr'
 #: The gain in mean IoU that one more anchor per position must bring.
@@ -33,17 +36,17 @@ def look_at_objects(cfg, objects, facts, warnings):
     """Add facts and warnings about the objects to those of `look`."""
     step, patch = geometry.resize_of(cfg), geometry.patch_of(cfg)
     if step is not None:
-        zoom = geometry.zooms(step, objects.boxes[:, :2])
-        boxes = objects.boxes[:, 2:] * zoom
+        boxes = objects.resized(step)
         sides = np.sqrt(boxes.prod(1))
-        (low, median, high), (what, least) = np.percentile(sides, (10, 50, 90)), objects.smallest(sides)
+        (low, median, high), (what, least) = np.percentile(sides, (10, 50, 90)), objects.least(sides)
         tokens = f', {median / patch:.2g} tokens' if patch else ''
         tokens += f', that{what} {least:.3g}' if least < median else ''
         facts['objects'] = (f'median {median:.3g} pixels after resizing{tokens} (80% have {low:.3g} to {high:.3g}); '
                             f'median {objects.most(50)} per image, {objects.most(100)} at most')
         if patch and least < SMALL * patch:
             warnings.append(f'the median object{what} has {least:.2g} pixels after resizing, {least / patch:.2g} '
-                            f'tokens of {patch} pixels: {geometry.larger(step, objects, SMALL * patch / least)}')
+                            f'tokens of {patch} pixels: '
+                            + geometry.larger(step, objects, SMALL * patch / least, geometry.FINER * (patch > 8)))
         _look_at_points(cfg, step, objects, boxes, warnings)
         _look_at_anchors(geometry.anchors_of(cfg), objects, boxes, facts, warnings)
     most, queries, most_queries = objects.most_beside, _queries_of(cfg.model), _most_queries(cfg, objects)
@@ -55,7 +58,8 @@ def look_at_objects(cfg, objects, facts, warnings):
         if min(few.values()) < need:
             options = ' '.join(f'{name}={wanted}' for name, now in few.items() if now < wanted)
             key = min(few, key=few.get)
-            warnings.append(f'99% of the images have up to {counted(most, "objects")}, which need {need} {what}, but '
+            share = '99% of the images' if most == objects.most(99) else '90% of the images with a class'
+            warnings.append(f'{share} have up to {counted(most, "objects")}, which need {need} {what}, but '
                             f'{key} = {few[key]}: use ' + ' or '.join(
                                 [f'--cfg-options {options}'] * bool(options) + [
                                     f'larger images: the smallest has tokens for {wanted} queries'] * (wanted < need)))
@@ -103,16 +107,15 @@ def _most_queries(cfg, objects):
 def _look_at_points(cfg, step, objects, boxes, warnings):
     """Warn of classes that a head without anchors does not learn: it needs a point of its finest level in a box."""
     strides = at(cfg, 'model.bbox_head.strides')
-    if not strides or at(cfg, 'model.bbox_head.anchor_generator'):
+    if not strides or type_name(at(cfg, 'model.bbox_head.type')) not in _POINTS:
         return
-    stride = min(strides)
+    stride = np.min(strides)
     has_one = (boxes / stride).clip(max=1).prod(1)  # how likely it is
-    lost = {words: 1 - has_one[which].mean() for words, which in objects.of_classes.items()}
-    words = max(lost, key=lost.get)
-    if lost[words] > geometry.LOST:
-        side = np.median(boxes[objects.of_classes[words]].min(1))
-        warnings.append(f'{lost[words]:.0%} of the boxes{words} have no point of model.bbox_head, whose finest stride '
-                        f'is {stride} pixels: {geometry.larger(step, objects, 1.5 * stride / side)}')
+    words, share = objects.least(has_one, np.mean)
+    if 1 - share > geometry.LOST:
+        side = np.quantile(boxes[objects.of_classes[words]].min(1), geometry.LOST)
+        warnings.append(f'{1 - share:.0%} of the boxes{words} have no point of model.bbox_head, whose finest stride '
+                        f'is {stride} pixels: {geometry.larger(step, objects, stride / side, _POINT)}')
 
 
 def _look_at_anchors(anchors, objects, boxes, facts, warnings):
@@ -122,23 +125,21 @@ def _look_at_anchors(anchors, objects, boxes, facts, warnings):
     fitting, least = (best >= anchors.positive).mean(), max(anchors.least, geometry.NO_ANCHOR)
     facts['anchors'] = (f'{fitting:.0%} of the boxes have an anchor with an IoU of {anchors.positive:g} or more '
                         f'(centred); median of the best IoU {np.median(best):.2f}')
-    words = geometry.poorest(best, anchors.least, objects)
-    if words is not None:
-        which = objects.of_classes[words]
+    if poor := geometry.poor_classes(best, anchors.least, objects):
+        which = objects.of_classes[words := poor[0]]
         sides, (low, high) = np.sqrt(anchors.shapes.prod(1)), np.percentile(np.sqrt(boxes[which].prod(1)), (10, 90))
         lost, median = (best[which] < least).mean(), np.median(best[which])
         share, iou = (lost, least) if lost > geometry.LOST else (0.5, median)
         warnings.append(f'the anchors do not fit the boxes{words}: {share:.0%} of them have no anchor with an IoU of '
                         f'{iou:.2g}. Anchors measure {sides.min():.3g} to {sides.max():.3g} '
                         f'pixels, 80% of these boxes {low:.3g} to {high:.3g}: change the scales or ratios of '
-                        f'{anchors.key}, as fitting does ({folder_of("docs")}/fitting.md)')
+                        f'{anchors.key}; how fitting chooses them: {folder_of("docs")}/fitting.md')
 
 
 def factor_for_objects(cfg, step, objects, least: int):
     """Return the factor by which images should be enlarged for their objects, and the reason."""
     patch = geometry.patch_of(cfg) or 16
-    sides = np.sqrt((objects.boxes[:, 2:] * geometry.zooms(step, objects.boxes[:, :2])).prod(1))
-    words, median = objects.smallest(sides)
+    words, median = objects.least(np.sqrt(objects.resized(step).prod(1)))
     factor = geometry.bounded(cfg, step, objects, least, _OBJECT * patch / median)
     return factor, (f'the median object{words} grows from {median:.2g} to {median * factor:.2g} pixels; a token has '
                     f'{patch}')
@@ -150,7 +151,7 @@ def fit_detector(cfg, objects, given=(), keeps_rate: bool = False) -> dict:
     The objects are `xcit_dense.config.fit.geometry.Objects`. If one of the dotted keys that the user set is of the
     anchors, all of them stay. Returns the reasons by key.
     """
-    boxes, whys = objects.boxes[:, 2:] * geometry.zooms(geometry.resize_of(cfg) or {}, objects.boxes[:, :2]), {}
+    boxes, whys = objects.resized(geometry.resize_of(cfg) or {}), {}
     for values, why in (_anchors(cfg, objects, boxes, given), _numbers(cfg, objects, given), _filter(cfg, objects)):
         cfg.merge_from_dict(values)
         whys.update(dict.fromkeys(values, why))
@@ -164,17 +165,21 @@ def _anchors(cfg, objects, boxes, given):
     if anchors is None or concerns(anchors.key, given):
         return {}, ''
     best = geometry.best_ious(boxes, anchors.shapes)
-    words = geometry.poorest(best, anchors.least, objects)
-    if words is None:
+    poor, classes = geometry.poor_classes(best, anchors.least, objects), objects.of_classes
+    if not poor:
         return {}, ''
-    parts = [boxes[which] for which in objects.of_classes.values()]  # all classes count alike
-    fitted = fit_anchors(np.concatenate([_spread(part, max(map(len, parts))) for part in parts]), anchors.generator)
+    # all classes count alike, but the poor ones at least a third together
+    repeats = max((len(classes) - len(poor)) // (2 * len(poor)), 1)
+    parts = [boxes[which] for words, which in classes.items() for _ in range(repeats if words in poor else 1)]
+    most = max(map(len, parts))
+    fitted = fit_anchors(np.concatenate([part[geometry.evenly(len(part), most)] for part in parts]), anchors.generator)
     if fitted is None:
         return {}, ''
-    arguments, shapes = fitted
-    before, after = ((geometry.best_ious(boxes, each) >= anchors.positive).mean() for each in (anchors.shapes, shapes))
+    (arguments, shapes), own = fitted, boxes[classes[poor[0]]]
+    before, after = ((geometry.best_ious(own, each) >= anchors.positive).mean() for each in (anchors.shapes, shapes))
     return {f'{anchors.key}.{name}': value for name, value in arguments.items()}, (
-        f'{after:.0%} of the boxes have an anchor with an IoU of {anchors.positive:g} or more, before {before:.0%}')
+        f'{after:.0%} of the boxes{poor[0]} have an anchor with an IoU of {anchors.positive:g} or more, before '
+        f'{before:.0%}')
 
 
 def _numbers(cfg, objects, given):
@@ -223,7 +228,7 @@ def fit_anchors(boxes, generator):
     keys = {'strides', 'ratios', 'scales', 'octave_base_scale', 'scales_per_octave', 'type'}
     if not strides or set(generator) - keys or str(generator.get('type')).rpartition('.')[2] != 'AnchorGenerator':
         return None
-    boxes = _spread(np.asarray(boxes), min(len(boxes), _SAMPLE))
+    boxes = np.asarray(boxes)[geometry.evenly(len(boxes), min(len(boxes), _SAMPLE))]
     octave = generator.get('octave_base_scale')
     now = [octave * 2 ** (i / generator['scales_per_octave']) for i in range(generator['scales_per_octave'])] \
         if octave else list(generator.get('scales') or ())
@@ -231,7 +236,7 @@ def fit_anchors(boxes, generator):
         return None
     low, middle, high = (round(float(value), 2) for value in np.percentile(boxes[:, 1] / boxes[:, 0], (10, 50, 90)))
     # ratios of the usual box and of higher and wider ones, unless boxes hardly differ
-    own = (middle, ) if high / low < 1.5 else (low, middle, high)
+    own = (middle, ) if high / low < 1.5 else (*dict.fromkeys((low, middle, high)), )
     counts = (generator['scales_per_octave'], ) if octave else _PER_OCTAVE
     best = None
     for scale in _SCALES:
@@ -246,11 +251,6 @@ def fit_anchors(boxes, generator):
         return None
     scales = dict(octave_base_scale=best[1][0]) if octave else dict(scales=best[1])
     return dict(scales, ratios=list(best[2])), best[3]
-
-
-def _spread(rows, count):
-    """Return so many rows, evenly spaced; where there are fewer, some of them several times."""
-    return rows[np.linspace(0, len(rows) - 1, count).astype(int)]
 
 
 def _judge(boxes, scales, ratios, strides):

@@ -23,6 +23,8 @@ _COUNTS, _STRAY = 0.01, 3
 #: Enlarging images by more adds no detail; the largest factors by which the number of pixels of an image and of a step,
 #: and so memory and time, may grow; and a smaller factor would change little.
 _MOST_ENLARGED, _MORE_PIXELS, _MORE_IN_STEP, _LEAST_FACTOR = 1.5, 7, 2, 1.15
+#: What else helps where tokens are larger than eight pixels.
+FINER = '; use a backbone with patch 8 (p8): four times the tokens'
 #: The smallest batch that fitting chooses.
 LEAST_BATCH = 2
 #: Steps whose effect `zooms` computes.
@@ -78,17 +80,26 @@ class Objects:
     @property
     def of_classes(self) -> dict:
         """Which of the boxes (n, ) are of a class, for each with enough objects to decide, by words that follow
-        ``boxes``; all of them by ``''``, if there is one class, or if all are small."""
-        found = {name: self.labels == place for place, name in enumerate(self.classes)}
-        large = {f' of the class {name!r}': which for name, which in found.items()
-                 if which.any() and decides(self.classes[name][0], self.total)}
-        return large if large and len(found) > 1 else {'': np.ones(len(self.labels), bool)}
+        ``boxes``. Those of the others are one more, if they have enough together; all of them are ``''``, if there is
+        one class, or if all are small."""
+        parts, others, left = {}, np.ones(len(self.labels), bool), self.total
+        for place, (name, (count, _)) in enumerate(self.classes.items()):
+            which = self.labels == place
+            if len(self.classes) > 1 and which.any() and decides(count, self.total):
+                parts[f' of the class {name!r}'], others, left = which, others & ~which, left - count
+        if others.any() and (not parts or decides(left, self.total)):
+            parts[' of the other classes' if parts else ''] = others
+        return parts
 
-    def smallest(self, sides) -> tuple:
-        """Return the class with the smallest median of the boxes' ``sides`` (n, ), as in `of_classes`, and this median.
-        """
-        medians = {words: np.median(sides[which]) for words, which in self.of_classes.items()}
-        return min(medians.items(), key=lambda pair: pair[1])
+    def least(self, values, of=np.median) -> tuple:
+        """Return the class with the least median of the boxes' ``values`` (n, ), as in `of_classes`, and this median;
+        or the least of another function ``of`` the values."""
+        found = {words: of(values[which]) for words, which in self.of_classes.items()}
+        return min(found.items(), key=lambda pair: pair[1])
+
+    def resized(self, step) -> np.ndarray:
+        """Return widths and heights of the boxes (n, 2) after a step of `resize_of`."""
+        return self.boxes[:, 2:] * zooms(step, self.boxes[:, :2])
 
     def most(self, percent: float) -> int:
         """Return the largest number of objects per image in this percentage of the images that have objects."""
@@ -173,10 +184,9 @@ def resize_of(cfg):
     empty dict if images keep their size, None if the step is of an unknown type."""
     tested = datasets(cfg, LOADERS[1:2]) or datasets(cfg, LOADERS[:1])
     steps = [(type_name(kind or step['type']), step) for kind, step in tested[0].steps] if tested else []
-    found = [(name, step) for name, step in steps if 'Resize' in name]
-    if not found:
+    name, step = next((pair for pair in steps if 'Resize' in pair[0]), ('', None))
+    if step is None:
         return {}
-    name, step = found[0]
     return step if name in _KNOWN and ('scale' in step or 'scale_factor' in step) else None
 
 
@@ -249,12 +259,17 @@ def are_poor(best, least: float) -> bool:
     return bool(np.median(best) < 0.55 or (best < max(least, NO_ANCHOR)).mean() > LOST)
 
 
-def poorest(best, least: float, objects):
-    """Return the class whose boxes the anchors fit least, see `are_poor`, as in `Objects.of_classes`; None if they fit
-    all."""
+def poor_classes(best, least: float, objects) -> list:
+    """Return the classes whose boxes the anchors do not fit, see `are_poor`, as in `Objects.of_classes`, the poorest
+    first."""
     found = {words: best[which] for words, which in objects.of_classes.items()}
-    poor = {words: np.median(part) for words, part in found.items() if are_poor(part, least)}
-    return min(poor, key=poor.get, default=None)
+    return sorted((words for words, part in found.items() if are_poor(part, least)),
+                  key=lambda words: np.median(found[words]))
+
+
+def evenly(length: int, most: int) -> np.ndarray:
+    """Return so many places of a sequence, evenly spaced; in a shorter one, some of them several times."""
+    return np.linspace(0, length - 1, most).astype(int)
 
 
 def rounded(value, unit):
@@ -262,13 +277,13 @@ def rounded(value, unit):
     return max(int(round(value / unit)), 1) * unit
 
 
-def larger(step, measured, factor):
-    """Return advice to enlarge the images by a factor, or by as much as makes sense."""
+def larger(step, measured, factor, otherwise: str):
+    """Return advice to enlarge the images by a factor, or by as much as makes sense, or to do something else."""
     now = mean_zoom(step, measured)
     wanted = min(now * factor, _MOST_ENLARGED)
     if wanted < 1.1 * now:
         enlarged = f'images are enlarged {now:.2g} times, and ' if now > 1.1 else ''
-        return enlarged + 'larger images would show no more; use a backbone with patch 8 (p8): four times the tokens'
+        return f'{enlarged}larger images would show no more{otherwise}'
     side = rounded(wanted * np.average(measured.images[:, :2].max(1), weights=measured.images[:, 2]), 32)
     return f'use --image-size {side}'
 
@@ -282,5 +297,4 @@ def bounded(cfg, step, measured, least, factor):
 
 def named_classes(names) -> str:
     """Return names of classes as text."""
-    names = list(names)
     return f'{"the class" if len(names) == 1 else f"{len(names)} classes"} {listed(map(repr, names))}'

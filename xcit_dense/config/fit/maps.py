@@ -13,7 +13,7 @@ from ...data.label_maps import LabelMaps
 from ...data.pipelines import ignored_labels
 from ...errors import DataError
 from ..check.keys import value_at
-from .geometry import bounded, decides, larger, mean_zoom, named_classes, patch_of, resize_of
+from .geometry import FINER, bounded, decides, evenly, larger, mean_zoom, named_classes, patch_of, resize_of
 
 #: Label maps whose pixels are examined: more would not show more.
 _SAMPLE = 200
@@ -93,7 +93,7 @@ def _widths(paths, folder):
 
     A band of width w loses two of its w pixels when its outline is removed.
     """
-    some = np.unique(np.linspace(0, len(paths) - 1, min(len(paths), _SAMPLE)).astype(int))
+    some = evenly(len(paths), min(len(paths), _SAMPLE))
     totals = np.zeros((256, 2), np.int64)
     for state in read_files([paths[place] for place in some], _outlines, 'outlines', folder, name='label maps'):
         for label, pixels, outline in state.content or ():
@@ -129,7 +129,7 @@ def look_at_maps(cfg, maps, facts, warnings):
         if thin:
             warnings.append(f'{named_classes(thin)} {"is" if len(thin) == 1 else "are"} less than a quarter of a token '
                             f'wide after resizing, {min(thin.values()):.2g} pixels: '
-                            f'{larger(step, maps, _THIN * patch / min(thin.values()))}')
+                            f'{larger(step, maps, _THIN * patch / min(thin.values()), FINER * (patch > 8))}')
     if words:
         facts['labels'] = '; '.join(words)
 
