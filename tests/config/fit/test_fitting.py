@@ -104,13 +104,13 @@ def test_a_class_of_few_small_objects_decides_from_one_percent_on(count, grows, 
 
 def test_one_of_many_classes_gets_its_anchors(tmp_path):
     """Though those of 29 others fit, of which each counts as much."""
-    objects = [('flat', 100, 12), *((f'class {number}', 44, 44) for number in range(29))]
+    objects = [('flat', 150, 12), *((f'class {number}', 44, 44) for number in range(29))]
     cfg = config_for(write_boxes(tmp_path, *[(192, 192, objects)] * 10, classes=[name for name, *_ in objects]))
     assert "boxes of the class 'flat': 100%" in str(look(cfg).warnings)
     fit(cfg)
     why = next(change['why'] for change in cfg.fitted if change['key'] == 'model.rpn_head.anchor_generator.ratios')
     assert why == "100% of the boxes of the class 'flat' have an anchor with an IoU of 0.7 or more, before 0%"
-    assert best_ious([[100, 12], [44, 44]], anchors_of(cfg).shapes).min() > 0.7
+    assert best_ious([[150, 12], [44, 44]], anchors_of(cfg).shapes).min() > 0.7
 
 
 def test_a_stray_class_of_label_maps_does_not_decide(tmp_path):
