@@ -191,7 +191,7 @@ def test_it_ends_in_time(config, iteration, validation, seconds, share, iteratio
         end = train(cfg, resume=True)
         assert end['meta']['iter'] == 12
         if config == TINY_CONFIG:  # epochs that ended early are one for the rates
-            assert [part['param_schedulers'][-1]['last_step'] for part in (got, end)] == [iterations // 3, 4]
+            assert [part['param_schedulers'][-1]['_global_step'] for part in (got, end)] == [iterations // 3, 4]
 
 
 @pytest.mark.parametrize('limit, iterations, validation', ((0.9, (4, 4, 8), 9.), (7., (4, 4, 8, 16, 16, 32), 12.)))

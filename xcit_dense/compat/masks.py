@@ -81,8 +81,7 @@ class _Lazy:
         return torch.from_numpy(np.asarray(self))
 
 
-for _name in ('and', 'or', 'xor', 'invert', 'gt', 'ge', 'lt', 'le', 'add', 'radd', 'sub', 'rsub', 'mul', 'rmul',
-              'truediv'):
+for _name in ('and', 'or', 'xor', 'invert', 'gt', 'ge', 'lt', 'le', 'add', 'radd', 'sub', 'mul', 'rmul', 'truediv'):
     _name = f'__{_name}__'
     setattr(_Lazy, _name, lambda self, *other, _name=_name: getattr(self.tensor(), _name)(*other))
 
