@@ -68,7 +68,8 @@ def evaluated(kind, truth, results, iou_type, **params):
 @pytest.mark.parametrize('iou_type', ('bbox', 'segm'))
 @pytest.mark.parametrize('params', ({}, dict(useCats=0), dict(iouThrs=np.array([0., 0.3, 1.]), maxDets=[1, 10, 20])))
 def test_every_match_is_that_of_pycocotools(iou_type, params, crowded):
-    """Also with crowds, equal scores, boxes that are empty or no numbers, areas that tell another size, and thresholds from 0 to 1."""
+    """Also with crowds, equal scores, boxes that are empty or no numbers, areas that tell another size,
+    and thresholds from 0 to 1."""
     wanted, found = (evaluated(kind, *crowded, iou_type, **params) for kind in (COCOeval, FastEvaluation))
     assert len(wanted.evalImgs) == len(found.evalImgs) and any(wanted.evalImgs)
     for one, other in zip(wanted.evalImgs, found.evalImgs, strict=True):

@@ -58,8 +58,9 @@ def many(side, a, b, box=24):
     ([(192, 192, [('a', 40, 40)] * 8 + [('a', 3, 3)] * 2 + [('b', 40, 40)])] * 12, dict(
         name='condinst_xcit_n12_p16_small', model__bbox_head__strides=[(8, 8)]), (
             "17% of the boxes of the class 'a' have no point", '288')),
-    ([(96, 96, [('a', 12, 2), ('b', 12, 12)])] * 12, dict(name='condinst_xcit_n12_p16_small'), ('images are enlarged 2 times, and larger '
-     'images would show no more; use a finer level (start_level of the neck', )),
+    ([(96, 96, [('a', 12, 2), ('b', 12, 12)])] * 12, dict(name='condinst_xcit_n12_p16_small'), (
+        'images are enlarged 2 times, and larger images would show no more; use a finer level (start_level of the neck',
+    )),
     # a head that also learns boxes between points
     ([(192, 192, [('a', 40, 40), ('b', 4, 24)])] * 12, dict(
         name='condinst_xcit_n12_p16_small', model__bbox_head__type='YOLOXHead'), ()),
