@@ -131,12 +131,13 @@ def test_a_run_ends_within_its_last_epoch(seconds, iterations, epochs, end, cost
 
 
 @pytest.mark.parametrize('start, validation, save, best, interval, wanted', (
-    (4.5, 4., 1., 'auto', 100, (46, 46)), (4.5, 4., 1., None, 100, (47, 47)), (14.5, 1., 0., None, 80, (40, 20)),
+    (4.5, 4., 1., 'auto', 100, (45, 45)), (4.5, 4., 1., None, 100, (46, 46)), (14.5, 1., 0., None, 80, (40, 20)),
     (14.5, 0., 1., 'auto', 100, (40, 40)), (0.5, 0., 0., None, 400, (56, 28)), (0.5, 0., 0., None, 2000, (56, 56))))
 def test_every_part_of_a_run_takes_its_time(start, validation, save, best, interval, wanted, costs, demo_data,
                                             tmp_path):
     """Of 60 seconds, 3 are gone; an iteration takes one. A best checkpoint is saved besides the last. There are as many
-    validations as in the config, if there is time for them. Measuring leaves the random numbers."""
+    validations as in the config, if there is time for them; a single one may take longer than it was measured.
+    Measuring leaves the random numbers."""
     calls, state = costs(start, 1., validation, save, 1), random_state()
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
     cfg.train_cfg.update(max_iters=1000, val_interval=interval)

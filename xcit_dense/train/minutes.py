@@ -31,6 +31,8 @@ _BATCHES = 2
 _MEASURED = 0.015
 #: The most validations, the share of the run that they may take, and the fewest iterations of a run.
 _VALIDATIONS, _SHARE, _ITERATIONS = 10, 0.06, 20
+#: A trained model finds more than one that is measured, which only the second validation could take into account.
+_TRAINED = 1.25
 #: What is left for the end of the run: a share of the minutes, and seconds.
 _LEFT, _END = 0.01, 5.
 #: A length that no training has, and so no end is in sight while it is measured.
@@ -75,8 +77,11 @@ def set_minutes(cfg, minutes: float, started: float, given=()):
     costs = _measure(cfg, key, _MEASURED * 60 * minutes, started + 12 * minutes)
     deadline = started + 60 * minutes * (1 - _LEFT) - _END
     elapsed = max(all_gather_object(time.monotonic() - started)) + costs.start
+    left = deadline - started - elapsed
     loop, saving = cfg.train_cfg, (cfg.get('default_hooks') or {}).get('checkpoint') or {}
     each = costs.validation + costs.save * (1 + bool(saving.get('save_best')))
+    if left * _SHARE < 2 * each:
+        each *= _TRAINED
     if key == 'max_epochs':
         epoch, interval, most = costs.epoch, loop.get('val_interval', 1) * costs.epoch, _VALIDATIONS
         # only our loop ends within an epoch, and what begins after a number of epochs needs whole ones
@@ -85,7 +90,7 @@ def set_minutes(cfg, minutes: float, started: float, given=()):
     else:
         epoch, interval, whole = 1, 1, False
         most = min(max(loop[key] // loop.get('val_interval', 1000), 1), _VALIDATIONS)
-    length, spacing = longest(deadline - started - elapsed, costs.iteration, each, most, interval)
+    length, spacing = longest(left, costs.iteration, each, most, interval)
     if whole:
         length -= length % epoch
     least = max(_ITERATIONS, epoch * whole)
