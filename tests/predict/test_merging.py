@@ -165,5 +165,7 @@ def test_cut_masks_are_those_of_the_whole_image():
     assert found.shape == whole.shape and found.dtype == bool and len(found) == 3
     assert (np.asarray(found) == whole).all() and all((a == b).all() for a, b in zip(found, whole, strict=True))
     assert (np.asarray(found[1:]) == whole[1:]).all() and (found[-1] == whole[-1]).all()
+    for some in ([2, 0], np.array([True, False, True]), np.array([1])):
+        assert (np.asarray(found[some]) == whole[some]).all() and isinstance(found[some], CutMasks)
     with pytest.raises(IndexError):
         found[3]

@@ -127,9 +127,9 @@ def test_images_and_objects_that_are_used_are_counted_after_filtering(started, d
         '1 image without objects; 1 object marked as crowds (iscrowd)')
     repeated = type('Repeated', (Dataset, ), dict(dataset=Crowds(), __len__=lambda self: 6))()  # as mmengine's
     assert startup._data(SimpleNamespace(dataset=repeated)) == (
-        '3 images and 0 objects (6 with repeats), after filtering')
+        '3 images and 0 objects (6 images with repeats), after filtering')
     assert startup._data(SimpleNamespace(dataset=ConcatDataset([repeated, Crowds()]))) == (
-        '6 images and 0 objects (9 with repeats), after filtering')
+        '6 images and 0 objects (9 images with repeats), after filtering')
     for data in (repeated, ConcatDataset([Crowds(), Crowds()])):  # of any class of data sets
         with pytest.raises(DataError, match='no object of the training data is used'):
             StartupHook().before_train(SimpleNamespace(train_dataloader=SimpleNamespace(dataset=data)))

@@ -67,8 +67,9 @@ class CutMasks(ObjectMasks):
     dtype = np.dtype(bool)
 
     def __getitem__(self, place):
-        found = super().__getitem__(place)
-        return found.within(*(Span(0, length) for length in self.shape[1:])) if isinstance(found, CutMask) else found
+        if isinstance(place, (int, np.integer)):
+            return self._masks[place].within(*(Span(0, length) for length in self.shape[1:]))
+        return CutMasks([self._masks[number] for number in np.arange(len(self))[place]], *self.shape[1:])
 
     def rle(self, place: int) -> dict:
         """Return one mask as COCO's compressed RLE; faster than encoding the whole mask."""

@@ -199,7 +199,7 @@ def _data(loader, report=None):
     used = [counted(number, name) if left_out is None else f'{number:,} of {report.counts[key]:,} {name}'
             for number, name, key in zip(amounts, ('images', 'objects'), ('images', 'annotations'), strict=True)
             if number is not None]
-    repeated = f' ({len(dataset):,} with repeats)' * (len(dataset) > amounts[0])
+    repeated = f' ({len(dataset):,} images with repeats)' * (len(dataset) > amounts[0])
     return ' and '.join(used) + repeated + (f' of {counted(len(classes), "classes")}' if classes else '') + (
         ', after filtering' if left_out is None else '') + (f', in {root}' if root else '') + (
         f'; not used: {"; ".join(left_out)}' if left_out else '')

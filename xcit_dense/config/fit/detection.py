@@ -176,10 +176,9 @@ def _anchors(cfg, objects, boxes, given):
     if fitted is None:
         return {}, ''
     (arguments, shapes), own = fitted, boxes[classes[poor[0]]]
-    before, after = ((geometry.best_ious(own, each) >= anchors.positive).mean() for each in (anchors.shapes, shapes))
+    before, after = (np.median(geometry.best_ious(own, each)) for each in (anchors.shapes, shapes))
     return {f'{anchors.key}.{name}': value for name, value in arguments.items()}, (
-        f'{after:.0%} of the boxes{poor[0]} have an anchor with an IoU of {anchors.positive:g} or more, before '
-        f'{before:.0%}')
+        f'with the boxes{poor[0]}, the best have a median IoU of {after:.2f}, before {before:.2f}')
 
 
 def _numbers(cfg, objects, given):

@@ -175,7 +175,8 @@ def _fit_batch(cfg, factor, images):
         base, step = cfg.auto_scale_lr.base_batch_size, size * process_count() * (value_at(cfg, ACCUMULATED) or 1)
         cfg.auto_scale_lr.base_batch_size = max(round(base * size / now), min(base, step))
     return {'train_dataloader.batch_size': (
-        'larger images, so that a step has the same number of pixels' if max(of_pixels, least) == size else
+        f'larger images, so that a step has {"the same number of" if of_pixels >= least else "not too many"} pixels'
+        if max(of_pixels, least) == size else
         f'so that an epoch of {counted(images, "images")} has more steps') + ', without scaling the learning rate',
             'auto_scale_lr.base_batch_size': 'the batch size that the learning rate is for'}
 

@@ -1,4 +1,5 @@
 """Sizes in the data and in the config: of the objects to detect, of resized images, tokens and anchors."""
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -280,12 +281,10 @@ def rounded(value, unit):
 def larger(step, measured, factor, otherwise: str):
     """Return advice to enlarge the images by a factor, or by as much as makes sense, or to do something else."""
     now = mean_zoom(step, measured)
-    wanted = min(now * factor, _MOST_ENLARGED)
-    if wanted < 1.1 * now:
-        enlarged = f'images are enlarged {now:.2g} times, and ' if now > 1.1 else ''
-        return f'{enlarged}larger images would show no more{otherwise}'
-    side = rounded(wanted * np.average(measured.images[:, :2].max(1), weights=measured.images[:, 2]), 32)
-    return f'use --image-size {side}'
+    if now > _MOST_ENLARGED / 1.1:
+        return f'images are enlarged {now:.2g} times, and larger images would show no more{otherwise}'
+    longer = np.average(measured.images[:, :2].max(1), weights=measured.images[:, 2])
+    return f'use --image-size {math.ceil(min(now * factor, _MOST_ENLARGED) * longer / 32) * 32}'
 
 
 def bounded(cfg, step, measured, least, factor):
