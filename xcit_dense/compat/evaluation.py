@@ -101,8 +101,9 @@ class FastEvaluation(COCOeval):
             ious = ious[:, order]
             thresholds = [min(threshold, 1 - 1e-10) for threshold in params.iouThrs]
             near = {}
-            # of boxes that are no numbers, all objects, as pycocotools takes the next one then
-            possible = ~(ious < min(thresholds)) | np.isnan(ious).any(1)[:, None]
+            possible = ~(ious < min(thresholds))
+            if np.isnan(ious.sum()):  # after a NaN pycocotools takes any object
+                possible |= np.isnan(ious).any(1)[:, None]
             for row, column in np.argwhere(possible).tolist():
                 near.setdefault(row, []).append((column, ious[row, column]))
             for level, threshold in enumerate(thresholds):
