@@ -97,20 +97,14 @@ class RunLength(_Lazy, dict):
 
 
 class ObjectMasks:
-    """The masks of the n objects in an image, kept one by one; they can be used like an array (n, H, W) of bool.
-
-    Arguments are the masks, and height and width of the image.
-    """
+    """The masks of the n objects in an image, kept one by one, of which subclasses give one or some; `numpy.asarray`
+    makes an array (n, H, W) of them. Arguments are the masks, and height and width of the image."""
 
     def __init__(self, masks, height: int, width: int):
         self._masks, self.shape = list(masks), torch.Size((len(masks), height, width))
 
     def __len__(self):
         return len(self._masks)
-
-    def __getitem__(self, place):
-        found = self._masks[place]
-        return type(self)(found, *self.shape[1:]) if isinstance(place, slice) else found
 
     def __array__(self, dtype=None, copy=None):
         whole = np.empty(self.shape, dtype or bool)
@@ -172,8 +166,10 @@ class RunLengths(_Lazy, ObjectMasks):
     __hash__ = object.__hash__  # as that of a tensor
 
     def __getitem__(self, place):
-        if isinstance(place, (slice, int, np.integer)):  # not a tensor of one element
-            return super().__getitem__(place)
+        if isinstance(place, (int, np.integer)):  # and no tensor of one element
+            return self._masks[place]
+        if isinstance(place, slice):
+            return RunLengths(self._masks[place], *self.shape[1:])
         return self.tensor()[place.cpu() if isinstance(place, torch.Tensor) else place]
 
     def astype(self, dtype):

@@ -61,8 +61,8 @@ class CutMask(NamedTuple):
 
 
 class CutMasks(ObjectMasks):
-    """`CutMask` of each object: ``masks[i]`` returns one mask (H, W), ``numpy.asarray(masks)`` all of them, n times
-    the size of the image."""
+    """`CutMask` of each object: ``masks[i]`` returns one mask (H, W), ``masks[scores > 0.5]`` the `CutMasks` of some,
+    and ``numpy.asarray(masks)`` all of them, n times the size of the image."""
 
     dtype = np.dtype(bool)
 
