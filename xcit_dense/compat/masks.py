@@ -98,13 +98,13 @@ class RunLength(_Lazy, dict):
 
 class ObjectMasks:
     """The masks of the n objects in an image, kept one by one, of which subclasses give one or some; `numpy.asarray`
-    makes an array (n, H, W) of them. Arguments are the masks, and height and width of the image."""
+    makes an array (n, H, W) of them. Arguments are the masks (`each`), and height and width of the image."""
 
     def __init__(self, masks, height: int, width: int):
-        self._masks, self.shape = list(masks), torch.Size((len(masks), height, width))
+        self.each, self.shape = list(masks), torch.Size((len(masks), height, width))
 
     def __len__(self):
-        return len(self._masks)
+        return len(self.each)
 
     def __array__(self, dtype=None, copy=None):
         whole = np.empty(self.shape, dtype or bool)
@@ -167,9 +167,9 @@ class RunLengths(_Lazy, ObjectMasks):
 
     def __getitem__(self, place):
         if isinstance(place, (int, np.integer)):  # and no tensor of one element
-            return self._masks[place]
+            return self.each[place]
         if isinstance(place, slice):
-            return RunLengths(self._masks[place], *self.shape[1:])
+            return RunLengths(self.each[place], *self.shape[1:])
         return self.tensor()[place.cpu() if isinstance(place, torch.Tensor) else place]
 
     def astype(self, dtype):

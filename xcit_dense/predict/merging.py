@@ -68,12 +68,12 @@ class CutMasks(ObjectMasks):
 
     def __getitem__(self, place):
         if isinstance(place, (int, np.integer)):
-            return self._masks[place].within(*(Span(0, length) for length in self.shape[1:]))
-        return CutMasks([self._masks[number] for number in np.arange(len(self))[place]], *self.shape[1:])
+            return self.each[place].within(*(Span(0, length) for length in self.shape[1:]))
+        return CutMasks([self.each[number] for number in np.arange(len(self))[place]], *self.shape[1:])
 
     def rle(self, place: int) -> dict:
         """Return one mask as COCO's compressed RLE; faster than encoding the whole mask."""
-        return self._masks[place].rle(*self.shape[1:])
+        return self.each[place].rle(*self.shape[1:])
 
 
 class Find(NamedTuple):
