@@ -13,6 +13,7 @@ from gpu.models import HALF_TYPES, build, errors_of, labelled, odd_images, plain
 from helpers.models import build_golden, build_golden_classifier, gradient_pairs, loss_of, relative_error
 from helpers.paths import ROOT
 from xcit_dense.archs import PATCH_SIZES
+from xcit_dense.compat.masks import RunLengths
 from xcit_dense.models import set_fast
 from xcit_dense.models.fast import attend, feed_forward, mix_neighbours
 
@@ -168,6 +169,9 @@ def test_masks(check):
         inputs = [part.to(check.device) for part in validation.objects_of(check.choose(count, 9), height, width, *rest)]
         wanted, found = (validation.masks_of(head, *inputs, height, width)[0] for head in (theirs, ours))
         differ[name] = sum(one != other for one, other in zip(wanted, found, strict=True)) / len(found)
+    whole = torch.rand(3, 20, 30, device=check.device) > 0.7
+    chosen = RunLengths.of(whole)[torch.tensor([2, 0], device=check.device)]
+    differ['chosen'] = (chosen != whole[[2, 0]].cpu()).sum().item()
     check.judge(*within(differ, 0.))
 
 

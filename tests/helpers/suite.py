@@ -4,6 +4,7 @@ import os
 import time
 from zlib import crc32
 
+import numpy as np
 import pytest
 import torch
 
@@ -63,21 +64,29 @@ class _ProcessorTime:
 
     def __init__(self, config):
         self._config, self._of_others, self._said = config, 0., ''
+        self._rates = []  # after each file, beside what else runs then, as the speed of a machine changes
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_teardown(self, item, nextitem):
+        if self._config.option.all_at_most is not None and (nextitem is None or nextitem.path != item.path):
+            self._rates.append(_rates())
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node):
         """Add that of a process of pytest-xdist."""
-        self._of_others += getattr(node, 'workeroutput', {}).get('processor_seconds', 0.)
+        output = getattr(node, 'workeroutput', {})
+        self._of_others += output.get('processor_seconds', 0.)
+        self._rates += output.get('rates', ())
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session):
         limit = self._config.option.all_at_most
         if hasattr(self._config, 'workeroutput'):
-            self._config.workeroutput['processor_seconds'] = _spent()
-        elif limit is not None:
+            self._config.workeroutput.update(processor_seconds=_spent(), rates=self._rates)
+        elif limit is not None and self._rates:
             # the children of pytest-xdist have added their own
             seconds = self._of_others + sum(os.times()[:2]) if self._of_others else _spent()
-            rate, steps = _rates()
+            rate, steps = np.median(self._rates, 0)
             # one that multiplies twice as fast does not run the tests twice as fast, nor one that is fast at Python
             scaled = seconds * min(rate / _RATE, steps / _STEPS)
             self._said = (f'{seconds:.0f} s of processor time at {rate / 1e9:.0f} G multiply-adds and '
@@ -96,9 +105,9 @@ class _ProcessorTime:
 
 def _rates():
     """Return the multiply-adds and the steps of Python that one core does in a second."""
-    matrix, threads, count = torch.randn(1536, 1536), torch.get_num_threads(), 200_000
+    matrix, threads, count = torch.ones(768, 768), torch.get_num_threads(), 15_000
     torch.set_num_threads(1)
-    seconds = [min(_seconds(work) for _ in range(8)) for work in (lambda: matrix @ matrix, lambda: _count(count))]
+    seconds = [min(_seconds(work) for _ in range(3)) for work in (lambda: matrix @ matrix, lambda: _count(count))]
     torch.set_num_threads(threads)
     return len(matrix)**3 / seconds[0], count / seconds[1]
 

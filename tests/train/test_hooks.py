@@ -11,6 +11,7 @@ from mmengine.config import Config
 from mmengine.hooks import EMAHook, Hook
 from mmengine.optim import OptimWrapper, OptimWrapperDict, build_optim_wrapper
 from mmengine.optim.optimizer import amp_optimizer_wrapper
+from mmengine.runner import BaseLoop
 from torch import nn
 
 from helpers.models import assert_equal
@@ -65,6 +66,21 @@ def test_validations_are_faster_where_the_config_asks(kind, demo_data, tmp_path)
         assert ('compute_metrics' in vars(metric)) == ('predict' in vars(runner.model)) == is_fast
         found.append(metrics)
     assert found[0] == found[1] and 'coco/segm_mAP' in found[0]
+
+
+class Own(BaseLoop):
+    """A validation without an evaluator."""
+    def __init__(self, runner, dataloader, evaluator):
+        super().__init__(runner, dataloader)
+
+    def run(self):
+        self.runner.call_hook('before_val')
+        return 'validated'
+
+
+def test_another_loop_needs_no_evaluator(demo_data, tmp_path):
+    cfg = make_config(TINY_CONFIG, demo_data, tmp_path, val_cfg=dict(type=Own))
+    assert build_runner(cfg).val() == 'validated'
 
 
 def test_what_a_validation_waited_for(demo_data, tmp_path, monkeypatch):

@@ -36,7 +36,7 @@ NOW = 1000.
 def costs(monkeypatch):
     """A function that sets what the measuring finds, which draws random numbers, and stops the clock; it gives the
     limits of all calls."""
-    def put(*values):
+    def put(*values, reserve=(0., 0.)):
         calls = []
 
         def measure(_, *limits):
@@ -46,8 +46,8 @@ def costs(monkeypatch):
 
         monkeypatch.setattr(minutes, '_costs', measure)
         monkeypatch.setattr(minutes, 'time', SimpleNamespace(monotonic=lambda: NOW))
-        monkeypatch.setattr(minutes, '_LEFT', 0.)
-        monkeypatch.setattr(minutes, '_END', 0.)
+        for name, value in zip(('_LEFT', '_END'), reserve, strict=True):
+            monkeypatch.setattr(minutes, name, value)
         return calls
     return put
 
@@ -149,12 +149,9 @@ def test_every_part_of_a_run_takes_its_time(start, validation, save, best, inter
     assert_equal(random_state(), state)
 
 
-def test_something_is_left_for_the_end(costs, demo_data, tmp_path, monkeypatch):
+def test_something_is_left_for_the_end(costs, demo_data, tmp_path):
     """Of 120 seconds 1.2, and 5; also where the training is slower than it was planned."""
-    left = minutes._LEFT, minutes._END
-    costs(0., 1., 0., 0., 1)
-    monkeypatch.setattr(minutes, '_LEFT', left[0])
-    monkeypatch.setattr(minutes, '_END', left[1])
+    costs(0., 1., 0., 0., 1, reserve=(minutes._LEFT, minutes._END))
     cfg = make_config(TINY_SEG_CONFIG, demo_data, tmp_path)
     hook = minutes.set_minutes(cfg, 2, NOW)
     assert cfg.train_cfg.max_iters == 113 and hook._deadline == pytest.approx(NOW + 113.8)

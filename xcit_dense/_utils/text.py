@@ -43,6 +43,11 @@ def counted(number, plural) -> str:
     return ' '.join([f'{number:,}', singular(word) if number == 1 else word, *rest])
 
 
+def named_classes(names) -> str:
+    """Return names of classes as text."""
+    return f'{"the class" if len(names) == 1 else f"{len(names)} classes"} {listed(map(repr, names))}'
+
+
 def singular(plural) -> str:
     """Return the singular of a regular noun: ``image``, ``category``, ``class``, ``batch``."""
     for end, single in (('ies', 'y'), ('sses', 'ss'), ('ches', 'ch'), ('s', '')):

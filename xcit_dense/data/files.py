@@ -32,7 +32,7 @@ _TAIL = 4096
 #: The label of a pixel without a class.
 IGNORED = 255
 #: Part of every key of the cache: entries of other versions are not read.
-_VERSION = 10
+_VERSION = 11
 _AT_ONCE = 32
 
 

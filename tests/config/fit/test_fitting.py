@@ -3,6 +3,7 @@ import json
 
 import pytest
 import torch
+from mmdet.registry import DATASETS
 from mmengine.config import Config
 from mmseg.registry import MODELS
 
@@ -13,7 +14,7 @@ from helpers.tools import run_process
 from xcit_dense.config.check.keys import value_at
 from xcit_dense.config.fit import describe_fit, look
 from xcit_dense.config.fit.fitting import PARTS, fit, fits_itself, use_fit
-from xcit_dense.config.fit.geometry import anchors_of, best_ious
+from xcit_dense.config.fit.geometry import anchors_of, best_ious, measure_objects
 from xcit_dense.config.fit.maps import IOU_LOSS
 from xcit_dense.config.image_size import box_of, set_image_size
 from xcit_dense.config.length import set_length
@@ -72,8 +73,8 @@ def test_the_record_says_what_was_changed_from_what_and_why(boxes):
     found = {change['key']: change for change in cfg.fitted}
     assert (found['image_size']['before'], found['image_size']['after']) == ([192, 192], [512, 512])
     assert found['image_size']['why'] == (
-        "the median object of the class 'b' grows from 4.5 to 12 pixels; a token has 16; an image costs 7.1 times as "
-        'many pixels')
+        "the median object of the class 'b' grows from 4.5 to about 12 pixels; a token has 16; an image costs 7.1 "
+        'times as many pixels')
     assert found['model.rpn_head.anchor_generator.scales']['why'] == (
         "with the boxes of the class 'b', the best have a median IoU of 0.91, before 0.25")
     batch = found['train_dataloader.batch_size']
@@ -97,8 +98,8 @@ def test_a_class_of_few_small_objects_decides_from_one_percent_on(count, grows, 
     found = {change['key']: change['why'] for change in cfg.fitted}
     assert ('image_size' in found) == ('model.rpn_head.anchor_generator.scales' in found) == grows
     assert not grows or found['image_size'] == (
-        "the median object of the class 'b' grows from 11 to 16 pixels; a token has 16; an image costs 2.2 times as "
-        'many pixels')
+        "the median object of the class 'b' grows from 11 to about 16 pixels; a token has 16; an image costs 2.2 times "
+        'as many pixels')
     boxes = measured.boxes[measured.labels == 1, 2:] * box_of(cfg)[0] / 192
     assert (best_ious(boxes, anchors_of(cfg).shapes).min() > 0.7) == grows
 
@@ -144,10 +145,11 @@ def test_values_of_the_user_stay_and_others_follow(boxes):
 
 
 def test_only_what_the_user_gives_stays(boxes, maps):
-    """Other keys of a pipeline keep no size, those of a loop or of the warm-up no length, variables nothing."""
+    """Other keys of a pipeline keep no size, those of a loop or of the warm-up no length, variables nothing. An epoch
+    has 200 images, or 204 with those that are repeated."""
     for given, size, epochs in (('train_dataloader.dataset.pipeline.3.prob', 512, 10),
-                                ('train_dataloader.dataset.pipeline.2', 192, 40), ('train_dataloader.dataset', 192, 40),
-                                ('test_dataloader.dataset.pipeline.1.scale', 192, 40), ('epochs', 512, 10),
+                                ('train_dataloader.dataset.pipeline.2', 192, 39), ('train_dataloader.dataset', 192, 40),
+                                ('test_dataloader.dataset.pipeline.1.scale', 192, 39), ('epochs', 512, 10),
                                 ('train_cfg.val_interval', 512, 10), ('param_scheduler.0.end', 512, 10),
                                 ('param_scheduler.1.end', 512, 6), ('train_cfg.max_epochs', 512, 6)):
         cfg = config_for(boxes)
@@ -173,6 +175,17 @@ def test_a_given_length_is_that_of_the_fitted_batch_and_warm_ups_fit_it(boxes, m
         cfg = config_for(boxes, train_cfg__max_epochs=2, train_dataloader__batch_size=2)  # 200 iterations
         fit(cfg, Settings(batch_size=2, epochs=2), given)
         assert cfg.param_scheduler[0].end == end
+
+
+def test_a_given_length_counts_the_repeats_of_rare_classes(tmp_path):
+    """An epoch is as long as mmengine's data set makes it: images with 'c' three times, the others with 'b' twice."""
+    images = [(192, 192, [('a', 40, 40)] + [('b', 40, 40)] * (place < 8) + [('c', 40, 40)] * (place in (7, 9)))
+              for place in range(80)] + [(192, 192, [])]
+    root = write_boxes(tmp_path, *images, classes=('a', 'b', 'c'))
+    fit(cfg := config_for(root, train_dataloader__batch_size=2), Settings(batch_size=2, iterations=300))
+    images = len(DATASETS.build(dict(cfg.train_dataloader.dataset, _scope_='mmdet')))
+    assert images == measure_objects(config_for(root)).repeated(0.225) == 80 + 7 + 2 * 2
+    assert cfg.train_cfg.max_epochs == -(-300 // -(-images // 2)) == 7
 
 
 def test_rare_classes_and_small_images_are_recorded_side_by_side(tmp_path):
@@ -201,7 +214,7 @@ def test_a_class_that_stays_thin_gets_a_loss_for_its_iou(tmp_path):
     kept, added = cfg.model.decode_head.loss_decode
     whys = {change['key']: change['why'] for change in cfg.fitted}
     assert kept == before and "as 'b' is only 2.1 pixels wide" in whys[IOU_LOSS]
-    assert whys['image_size'].startswith("the thinnest class, 'b', grows from 0.8 to 2.1 pixels in width; an image ")
+    assert whys['image_size'].startswith("the thinnest class, 'b', grows from 0.8 to about 2.1 pixels in width; an ")
     for trains in (True, False):
         other = config_for(root, SEG)
         use_fit(other, saved(cfg), trains=trains)

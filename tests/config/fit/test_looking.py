@@ -81,6 +81,9 @@ def many(side, a, b, box=24):
     (many(192, 17, 13), dict(name=RETINA, model__test_cfg__max_per_img=30), ()),
     (many(192, 17, 13), dict(name=RETINA, model__test_cfg__max_per_img=29), ('test_cfg.max_per_img = 29', )),
     (many(192, 17, 13), dict(name=RETINA, model__rpn_head__num_proposals=29), ('rpn_head.num_proposals = 29', )),
+    # images with a class that has one percent of the objects
+    ([(192, 192, [('a', 40, 40)])] * 110 + [(192, 192, [('a', 24, 24)] * 26 + [('b', 30, 30)] * 10)], {RCNN: 30}, (
+        '90% of the images with a class have up to 36 objects, which need 36 detections', )),
     # COCO's mAP counts a hundred
     (many(192, 90, 10), {RCNN: 300, RPN: 300, PROPOSALS: 300}, ()),
     (many(192, 91, 10), {RCNN: 300, RPN: 300, PROPOSALS: 300}, ('mAP', '101')),
@@ -88,6 +91,13 @@ def many(side, a, b, box=24):
 def test_lines_about_objects(images, options, words, tmp_path):
     found = looked(tmp_path, images, length=10**5, classes_from_data=True, **options)
     assert only(found, *words) if words else not found.warnings
+
+
+def test_a_finer_backbone_is_advised_where_there_is_one(tmp_path):
+    small = [(64, 64, [('a', 1, 1)])] * 12
+    for patch, advice in ((16, '; use a backbone with patch 8 (p8): four times the tokens'), (8, '')):
+        found = looked(tmp_path, small, model__backbone__arch=f'nano_12_p{patch}', **{SCALES: [0.75]})
+        assert found.warnings[0].endswith('would show no more' + advice)
 
 
 @pytest.mark.parametrize('name, most, queries', (

@@ -64,13 +64,13 @@ def test_a_class_decides_from_one_percent_of_the_objects_on(tmp_path):
     for count, large, most in ((150, 'ab', 53), (400, 'a', 1)):
         found = measure_objects(config_for(write_boxes(tmp_path, (99, 99, crowd), *[(99, 99, [('a', 9, 9)])] * count)))
         assert [*found.of_classes] == [f' of the class {name!r}' for name in large] and found.most_beside == most
-        assert found.least(found.boxes[:, 2]) == (f' of the class {large[-1]!r}', 4 if 'b' in large else 9)
+        assert found.ranked(found.boxes[:, 2])[0] == (f' of the class {large[-1]!r}', 4 if 'b' in large else 9)
     some = replace(found, labels=np.arange(len(found.labels)) % 500, classes={'most': (200, 9)} | {
         str(i): (1, 1) for i in range(499)}, per_image=np.array([[1, 699]]))
     assert [*some.of_classes] == [" of the class 'most'", ' of the other classes']  # which have enough together
     assert (some.of_classes[' of the other classes'] == (some.labels > 0)).all()
     none = replace(found, labels=np.arange(len(found.labels)), classes={str(i): (1, 1) for i in range(500)})
-    assert none.least(found.boxes[:, 2]) == ('', 9) and none.of_classes[''].all()  # of many classes all are small
+    assert none.ranked(found.boxes[:, 2]) == [('', 9)] and none.of_classes[''].all()  # of many classes all are small
 
 
 def test_it_is_read_once_until_it_changes(root, monkeypatch):

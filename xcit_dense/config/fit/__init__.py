@@ -2,12 +2,12 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..._utils.text import counted, shown
+from ..._utils.text import counted, named_classes, shown
 from ..check import warm_up_of
 from ..length import repeats_of
 from ..tasks import task_of
 from .detection import factor_for_objects, fit_detector, look_at_objects, share_of_rare
-from .geometry import RARE, measure_objects, named_classes
+from .geometry import RARE, measure_objects
 from .maps import factor_for_maps, look_at_maps, loss_for_thin, measure_maps
 
 #: In a run of fewer iterations the model changes hardly more than in a warm-up.

@@ -38,7 +38,7 @@ def look_at_objects(cfg, objects, facts, warnings):
     if step is not None:
         boxes = objects.resized(step)
         sides = np.sqrt(boxes.prod(1))
-        (low, median, high), (what, least) = np.percentile(sides, (10, 50, 90)), objects.least(sides)
+        (low, median, high), (what, least) = np.percentile(sides, (10, 50, 90)), objects.ranked(sides)[0]
         tokens = f', {median / patch:.2g} tokens' if patch else ''
         tokens += f', that{what} {least:.3g}' if least < median else ''
         facts['objects'] = (f'median {median:.3g} pixels after resizing{tokens} (80% have {low:.3g} to {high:.3g}); '
@@ -111,7 +111,7 @@ def _look_at_points(cfg, step, objects, boxes, warnings):
         return
     stride = np.min(strides)
     has_one = (boxes / stride).clip(max=1).prod(1)  # how likely it is
-    words, share = objects.least(has_one, np.mean)
+    words, share = objects.ranked(has_one, np.mean)[0]
     if 1 - share > geometry.LOST:
         side = np.quantile(boxes[objects.of_classes[words]].min(1), geometry.LOST)
         warnings.append(f'{1 - share:.0%} of the boxes{words} have no point of model.bbox_head, whose finest stride '
@@ -139,10 +139,10 @@ def _look_at_anchors(anchors, objects, boxes, facts, warnings):
 def factor_for_objects(cfg, step, objects, least: int):
     """Return the factor by which images should be enlarged for their objects, and the reason."""
     patch = geometry.patch_of(cfg) or 16
-    words, median = objects.least(np.sqrt(objects.resized(step).prod(1)))
+    words, median = objects.ranked(np.sqrt(objects.resized(step).prod(1)))[0]
     factor = geometry.bounded(cfg, step, objects, least, _OBJECT * patch / median)
-    return factor, (f'the median object{words} grows from {median:.2g} to {median * factor:.2g} pixels; a token has '
-                    f'{patch}')
+    return factor, (f'the median object{words} grows from {median:.2g} to about {median * factor:.2g} pixels; a token '
+                    f'has {patch}')
 
 
 def fit_detector(cfg, objects, given=(), keeps_rate: bool = False) -> dict:

@@ -81,12 +81,16 @@ def fit(cfg, settings=None, given=()):
     if factor == 1. and box and recipe:  # by which the user enlarged the images
         factor = max((math.prod(box) / math.prod(recipe)) ** 0.5, 1.)
     before, whys, times = copies_of(cfg, PARTS), {}, repeats_of(cfg)
+    added, value, why_added = part.add(cfg, measured) or ('', None, '')
+    if added and concerns(ADDED[added][0], given):
+        added = ''
     if '--batch-size' not in asked:
         whys |= _fit_batch(cfg, factor, measured.count * (times or 1))
     images = (cfg.train_dataloader.get('batch_size') or 1) * process_count()
     if part.change:
         whys |= part.change(cfg, measured, given, keeps_rate=bool(asked & {'--lr', '--batch-size'}))
-    epoch_length = times and -(-measured.count * times // images)
+    count = measured.repeated(value) if added == REPEATS else measured.count
+    epoch_length = times and -(-count * times // images)
     for key, unit in UNITS.items():
         length = settings.options.get(f'--{unit}') if settings else None
         if length and not cfg.train_cfg.get(key):  # was converted by the batch size of before
@@ -102,10 +106,9 @@ def fit(cfg, settings=None, given=()):
     for key, old, new in restore_given(cfg, before, given):
         why = next((why for start, why in whys.items() if f'{key}.'.startswith(f'{start}.')), '')
         record.append(dict(key=key, before=old, after=new, why=why))
-    key, value, why = part.add(cfg, measured) or ('', None, '')
-    if key and not concerns(ADDED[key][0], given):
-        ADDED[key][1](cfg, value)
-        record.append(dict(key=key, before=None, after=value, why=why))
+    if added:
+        ADDED[added][1](cfg, value)
+        record.append(dict(key=added, before=None, after=value, why=why_added))
     cfg.fitted, cfg.fitted_to = record, measured.in_words
     return measured
 

@@ -1,12 +1,14 @@
 """Sizes in the data and in the config: of the objects to detect, of resized images, tokens and anchors."""
 import math
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from ..._utils.text import counted, listed, type_name
+from ..._utils.text import counted, type_name
 from ...archs import get_arch
 from ...data.check.agreement import wanted_classes
 from ...data.check.coco_file import read_coco
@@ -28,8 +30,6 @@ _MOST_ENLARGED, _MORE_PIXELS, _MORE_IN_STEP, _LEAST_FACTOR = 1.5, 7, 2, 1.15
 FINER = '; use a backbone with patch 8 (p8): four times the tokens'
 #: The smallest batch that fitting chooses.
 LEAST_BATCH = 2
-#: Steps whose effect `zooms` computes.
-_KNOWN = ('Resize', 'FixScaleResize')
 #: Boxes whose sizes and shapes are examined: more would not show more.
 _SAMPLE = 20_000
 
@@ -44,6 +44,7 @@ class Objects:
         boxes: A random sample (n, 4), the same each time: width and height of the image, then of the box, in pixels.
         labels: The classes (n, ) of the boxes, by their place in ``classes``.
         classes: By name, the number of objects, and the number of images that have one.
+        rarest: By name, the number of images of which it is the rarest class; other classes may be missing.
         most_beside: How many objects 99% of the images have at most; or, if they are more, 90% of those with a class
             that has enough objects to decide.
         too_small: The number of images that the ``min_size`` of ``filter_cfg`` removes.
@@ -54,6 +55,7 @@ class Objects:
     boxes: np.ndarray
     labels: np.ndarray
     classes: dict
+    rarest: dict
     most_beside: int
     too_small: int
     empty: int
@@ -78,7 +80,7 @@ class Objects:
         """By name, of how many objects a class is learnt."""
         return {name: objects for name, (objects, _) in self.classes.items()}
 
-    @property
+    @cached_property
     def of_classes(self) -> dict:
         """Which of the boxes (n, ) are of a class, for each with enough objects to decide, by words that follow
         ``boxes``. Those of the others are one more, if they have enough together; all of them are ``''``, if there is
@@ -92,15 +94,20 @@ class Objects:
             parts[' of the other classes' if parts else ''] = others
         return parts
 
-    def least(self, values, of=np.median) -> tuple:
-        """Return the class with the least median of the boxes' ``values`` (n, ), as in `of_classes`, and this median;
-        or the least of another function ``of`` the values."""
-        found = {words: of(values[which]) for words, which in self.of_classes.items()}
-        return min(found.items(), key=lambda pair: pair[1])
+    def ranked(self, values, of=np.median) -> list:
+        """Return the classes, as in `of_classes`, each with the median of its boxes' ``values`` (n, ), or with another
+        function ``of`` them; the least first."""
+        found = [(words, of(values[which])) for words, which in self.of_classes.items()]
+        return sorted(found, key=lambda pair: pair[1])
 
     def resized(self, step) -> np.ndarray:
         """Return widths and heights of the boxes (n, 2) after a step of `resize_of`."""
         return self.boxes[:, 2:] * zooms(step, self.boxes[:, :2])
+
+    def repeated(self, share: float) -> int:
+        """Return how many images an epoch has, if mmengine's ``ClassBalancedDataset`` has this ``oversample_thr``."""
+        times = {name: math.ceil(math.sqrt(share / (self.classes[name][1] / self.count))) for name in self.rarest}
+        return self.count + sum(max(times[name] - 1, 0) * images for name, images in self.rarest.items())
 
     def most(self, percent: float) -> int:
         """Return the largest number of objects per image in this percentage of the images that have objects."""
@@ -140,9 +147,10 @@ def _measure(path, wanted, rules):
     some = np.sort(np.random.default_rng(0).permutation(len(objects))[:_SAMPLE]).tolist()  # no class is left out
     per_image = Counter(image for image, *_ in objects)
     amounts = Counter(name for _, name, _ in objects)
-    beside = {name: [] for name in names.values()}
-    for image, name in {(image, name) for image, name, _ in objects}:
+    beside, pairs = {name: [] for name in names.values()}, {(image, name) for image, name, _ in objects}
+    for image, name in pairs:
         beside[name].append(per_image[image])
+    rarest = dict(sorted(pairs, key=lambda pair: -len(beside[pair[1]])))  # by image
     large = [counts for name, counts in beside.items() if decides(amounts[name], len(objects))]
     places = {name: place for place, name in enumerate(beside)}
     return dict(
@@ -151,6 +159,7 @@ def _measure(path, wanted, rules):
         boxes=[[*sizes[image], *box] for image, _, box in map(objects.__getitem__, some)],
         labels=[places[name] for _, name, _ in map(objects.__getitem__, some)],
         classes={name: [amounts[name], len(counts)] for name, counts in beside.items()},
+        rarest=Counter(rarest.values()),
         most_beside=max((int(np.percentile(counts, share, method='inverted_cdf')) for share, counts in (
             (99, [*per_image.values()]), *((90, counts) for counts in large)) if counts), default=0),
         too_small=len(content['images']) - len(sizes),
@@ -188,7 +197,7 @@ def resize_of(cfg):
     name, step = next((pair for pair in steps if 'Resize' in pair[0]), ('', None))
     if step is None:
         return {}
-    return step if name in _KNOWN and ('scale' in step or 'scale_factor' in step) else None
+    return step if name in ('Resize', 'FixScaleResize') and ('scale' in step or 'scale_factor' in step) else None
 
 
 def zooms(step, sizes) -> np.ndarray:
@@ -197,10 +206,9 @@ def zooms(step, sizes) -> np.ndarray:
     scale, factor = step.get('scale'), step.get('scale_factor')
     if scale is None:
         return np.broadcast_to(np.asarray(factor or 1., float), sizes.shape)
-    if not isinstance(scale, (tuple, list)):
-        scale = (scale, scale)
+    scale = np.broadcast_to(np.asarray(scale, float), 2)
     if not step.get('keep_ratio', False):
-        return np.asarray(scale, float) / sizes
+        return scale / sizes
     return np.repeat(np.minimum(max(scale) / sizes.max(1), min(scale) / sizes.min(1))[:, None], 2, 1)
 
 
@@ -212,12 +220,8 @@ def mean_zoom(step, measured) -> float:
 def patch_of(cfg):
     """Return the side of a token in pixels; None if the backbone is not from this package."""
     backbone = (cfg.get('model') or {}).get('backbone') or {}
-    if type_name(backbone.get('type')) != 'XCiT':
-        return None
-    try:
-        return get_arch(backbone.get('arch')).patch_size
-    except ValueError:
-        return None
+    with suppress(ValueError):
+        return get_arch(backbone.get('arch')).patch_size if type_name(backbone.get('type')) == 'XCiT' else None
 
 
 def anchors_of(cfg):
@@ -261,11 +265,8 @@ def are_poor(best, least: float) -> bool:
 
 
 def poor_classes(best, least: float, objects) -> list:
-    """Return the classes whose boxes the anchors do not fit, see `are_poor`, as in `Objects.of_classes`, the poorest
-    first."""
-    found = {words: best[which] for words, which in objects.of_classes.items()}
-    return sorted((words for words, part in found.items() if are_poor(part, least)),
-                  key=lambda words: np.median(found[words]))
+    """Return the classes whose boxes the anchors do not fit, see `are_poor`, as in `Objects.ranked`."""
+    return [words for words, _ in objects.ranked(best) if are_poor(best[objects.of_classes[words]], least)]
 
 
 def evenly(length: int, most: int) -> np.ndarray:
@@ -292,8 +293,3 @@ def bounded(cfg, step, measured, least, factor):
     pixels = min(_MORE_PIXELS, _MORE_IN_STEP * (cfg.train_dataloader.get('batch_size') or least) / least)
     factor = min(factor, pixels ** 0.5, _MOST_ENLARGED / mean_zoom(step, measured))
     return factor if factor > _LEAST_FACTOR else 1.
-
-
-def named_classes(names) -> str:
-    """Return names of classes as text."""
-    return f'{"the class" if len(names) == 1 else f"{len(names)} classes"} {listed(map(repr, names))}'

@@ -5,7 +5,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from ..._utils.text import counted, type_name
+from ..._utils.text import counted, named_classes, type_name
 from ...data.check.agreement import wanted_classes
 from ...data.datasets import LOADERS, only_dataset
 from ...data.files import FORMATS, Unreadable, read_files
@@ -13,7 +13,7 @@ from ...data.label_maps import LabelMaps
 from ...data.pipelines import ignored_labels
 from ...errors import DataError
 from ..check.keys import value_at
-from .geometry import FINER, bounded, decides, evenly, larger, mean_zoom, named_classes, patch_of, resize_of
+from .geometry import FINER, bounded, decides, evenly, larger, mean_zoom, patch_of, resize_of
 
 #: Label maps whose pixels are examined: more would not show more.
 _SAMPLE = 200
@@ -140,7 +140,7 @@ def factor_for_maps(cfg, step, maps, least: int):
         return 1., ''
     name, width, wanted = _thinnest(cfg, step, maps)
     factor = bounded(cfg, step, maps, least, wanted / width)
-    return factor, f'the thinnest class, {name!r}, grows from {width:.2g} to {width * factor:.2g} pixels in width'
+    return factor, f'the thinnest class, {name!r}, grows from {width:.2g} to about {width * factor:.2g} pixels in width'
 
 
 def _thinnest(cfg, step, maps):
