@@ -184,7 +184,7 @@ def test_a_given_length_counts_the_repeats_of_rare_classes(tmp_path):
     root = write_boxes(tmp_path, *images, classes=('a', 'b', 'c'))
     fit(cfg := config_for(root, train_dataloader__batch_size=2), Settings(batch_size=2, iterations=300))
     images = len(DATASETS.build(dict(cfg.train_dataloader.dataset, _scope_='mmdet')))
-    assert images == measure_objects(config_for(root)).repeated(0.225) == 80 + 7 + 2 * 2
+    assert images == measure_objects(config_for(root)).repeated(cfg.fitted[-1]['after']) == 80 + 7 + 2 * 2
     assert cfg.train_cfg.max_epochs == -(-300 // -(-images // 2)) == 7
 
 

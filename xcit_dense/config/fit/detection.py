@@ -285,7 +285,7 @@ def share_of_rare(cfg, objects):
             if share < max(shares.values()) / 10 and (share < 0.02 or objects.classes[name][1] < geometry.RARE)}
     if not rare or others or dataset.key != 'train_dataloader.dataset':
         return None
-    return REPEATS, round(min(9 * min(rare.values()), 0.3), 4), (
+    return REPEATS, float(f'{min(8.99 * min(rare.values()), 0.3):.4g}'), (  # the root of 9 may be more than 3
         f'images of rare classes, such as {min(rare, key=rare.get)!r}, are used up to three times an epoch')
 
 
