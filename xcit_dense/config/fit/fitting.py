@@ -95,7 +95,7 @@ def fit(cfg, settings=None, given=()):
         length = settings.options.get(f'--{unit}') if settings else None
         if length and not cfg.train_cfg.get(key):  # was converted by the batch size of before
             set_length(cfg, length, unit, epoch_length)
-            whys |= {'train_cfg': f'--{unit} {length}', 'param_scheduler': 'stretched with the run'}
+            whys |= {'train_cfg': f'--{unit} {length}', 'param_scheduler': 'scaled with the run'}
     if not {'train_cfg', *(f'train_cfg.{key}' for key in UNITS)} & {*given}:
         warm_up, *_ = warm_up_of(cfg, epoch_length) or ('', )
         rates = [key for key in given if key.startswith('param_scheduler') and not key.startswith(f'{warm_up}.')]
@@ -200,7 +200,7 @@ def fit_length(cfg, epoch_length: int, times: int = 1) -> dict:
         why = f'{digits(length / data)} passes over the data, before {digits(now / data)}'
     if length != now:
         set_length(cfg, length, UNITS[key], epoch_length)
-        whys.update({f'train_cfg.{key}': why, 'param_scheduler': 'stretched with the run'})
+        whys.update({f'train_cfg.{key}': why, 'param_scheduler': 'scaled with the run'})
         if key == 'max_epochs' and cfg.train_cfg.get('val_interval', length) < length // _VALIDATIONS:
             set_val_interval(cfg, length // _VALIDATIONS)
             whys |= dict.fromkeys(('train_cfg.val_interval', 'default_hooks'), f'{_VALIDATIONS} validations')
