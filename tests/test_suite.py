@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from helpers.suite import scaled_time
 from helpers.tools import environment
 
 pytestmark = pytest.mark.integration
@@ -28,6 +29,16 @@ def test_busy():
 
 def test_its_child_is_busy():
     subprocess.run([sys.executable, '-c', WORK.format(0.4)])
+'''
+MEASURED = r'''
+from helpers import suite
+from helpers.suite import *
+
+def measured(known=suite._rates):
+    open('measured.txt', 'a').write('.')
+    return known()
+
+suite._rates = measured
 '''
 EVERY = {f'test_{file} {number}' for file in 'ab' for number in range(10)}
 
@@ -70,9 +81,17 @@ def test_processor_time_is_limited(suite, tmp_path, options):
     assert '21 passed' in said and re.search('error: .* at most 0 s. Make tests cheaper', said) and suite.code
     said, _ = suite('test_a.py', '--all-at-most', '0.01', *options)
     assert '10 passed' in said and 'error: ' in said and suite.code == 1
+    (tmp_path / 'conftest.py').write_text(MEASURED)
     said, ran = suite('--all-at-most', '9999', *options)
     assert '23 passed' in said and 'wanted: 9999 s, at most 11499 s\n' in said and suite.code == 0
     assert float(re.search(r'([\d.]+) s of processor time', said)[1]) >= 1
+    assert (tmp_path / 'measured.txt').read_text() == '...'  # after each of three files
     for file in 'ab':
         assert len({process for name, process in ran.items() if name.startswith(f'test_{file}')}) == 1
     assert ran.keys() == EVERY and len(set(ran.values())) == (2 if options else 1)
+
+
+def test_the_limit_is_for_a_core_of_a_certain_speed():
+    """A moment in which the machine is slow, or fast, does not count."""
+    assert scaled_time(600., [(110e9, 4.5e6), (1e9, 9e6), (120e9, 3e6)]) == (900., 110e9, 4.5e6)
+    assert scaled_time(600., [(27.5e9, 4.5e6)])[0] == 300.

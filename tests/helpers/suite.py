@@ -64,7 +64,7 @@ class _ProcessorTime:
 
     def __init__(self, config):
         self._config, self._of_others, self._said = config, 0., ''
-        self._rates = []  # after each file, beside what else runs then, as the speed of a machine changes
+        self._rates = []  # measured after each file, while other processes run, as the speed of a machine changes
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_teardown(self, item, nextitem):
@@ -83,12 +83,10 @@ class _ProcessorTime:
         limit = self._config.option.all_at_most
         if hasattr(self._config, 'workeroutput'):
             self._config.workeroutput.update(processor_seconds=_spent(), rates=self._rates)
-        elif limit is not None and self._rates:
+        elif limit is not None:
             # the children of pytest-xdist have added their own
             seconds = self._of_others + sum(os.times()[:2]) if self._of_others else _spent()
-            rate, steps = np.median(self._rates, 0)
-            # one that multiplies twice as fast does not run the tests twice as fast, nor one that is fast at Python
-            scaled = seconds * min(rate / _RATE, steps / _STEPS)
+            scaled, rate, steps = scaled_time(seconds, self._rates or [_rates()])
             self._said = (f'{seconds:.0f} s of processor time at {rate / 1e9:.0f} G multiply-adds and '
                           f'{steps / 1e6:.1f} M steps of Python a second on a core are {scaled:.0f} s at '
                           f'{_RATE / 1e9:.0f} G or {_STEPS / 1e6:g} M; wanted: {limit:g} s, at most '
@@ -101,6 +99,13 @@ class _ProcessorTime:
     def pytest_terminal_summary(self, terminalreporter):
         if self._said:
             terminalreporter.write_line(self._said, red=self._said.startswith('error'))
+
+
+def scaled_time(seconds, rates):
+    """Return the processor time on the core that the limit is for, with the medians of the `_rates` on this one."""
+    rate, steps = np.median(rates, 0)
+    # a core that multiplies twice as fast does not run the tests twice as fast, nor one that is fast at Python
+    return seconds * min(rate / _RATE, steps / _STEPS), rate, steps
 
 
 def _rates():

@@ -79,7 +79,8 @@ class Own(BaseLoop):
 
 
 def test_another_loop_needs_no_evaluator(demo_data, tmp_path):
-    cfg = make_config(TINY_CONFIG, demo_data, tmp_path, val_cfg=dict(type=Own))
+    cfg = make_config(TINY_CONFIG, demo_data, tmp_path, val_cfg=dict(type=Own), custom_hooks=[
+        dict(type='FastValidationHook')])
     assert build_runner(cfg).val() == 'validated'
 
 

@@ -80,11 +80,8 @@ def set_val_interval(cfg: Config, interval: int):
 
 def shorten_warm_up(cfg: Config, epoch_length: int) -> str:
     """Shorten a warm-up to a tenth of the run, if it is longer; return the reason, or ''."""
-    found = warm_up_of(cfg, epoch_length)
-    if not found:
-        return ''
-    _, node, before, _, shorter = found
-    if node['end'] == shorter:
+    _, node, before, _, shorter = warm_up_of(cfg, epoch_length) or ('', {}, 0, 0, None)
+    if node.get('end') == shorter:
         return ''
     node['end'] = shorter
     return f'the warm-up takes a tenth of the run, before {counted(before, "iterations")}'

@@ -178,14 +178,27 @@ def test_a_given_length_is_that_of_the_fitted_batch_and_warm_ups_fit_it(boxes, m
 
 
 def test_a_given_length_counts_the_repeats_of_rare_classes(tmp_path):
-    """An epoch is as long as mmengine's data set makes it: images with 'c' three times, the others with 'b' twice."""
+    """An epoch is as long as mmengine's data set makes it: images with 'c' three times, the others with 'b' twice.
+    Small images and crowds count too, boxes outside of an image do not."""
     images = [(192, 192, [('a', 40, 40)] + [('b', 40, 40)] * (place < 8) + [('c', 40, 40)] * (place in (7, 9)))
-              for place in range(80)] + [(192, 192, [])]
-    root = write_boxes(tmp_path, *images, classes=('a', 'b', 'c'))
-    fit(cfg := config_for(root, train_dataloader__batch_size=2), Settings(batch_size=2, iterations=300))
-    images = len(DATASETS.build(dict(cfg.train_dataloader.dataset, _scope_='mmdet')))
-    assert images == measure_objects(config_for(root)).repeated(cfg.fitted[-1]['after']) == 80 + 7 + 2 * 2
-    assert cfg.train_cfg.max_epochs == -(-300 // -(-images // 2)) == 7
+              for place in range(80)] + [(192, 192, [])] + [(6, 90, [('a', 5, 5)])] * 3
+    root = write_boxes(tmp_path, *images, *[(192, 192, [('b', 9, 9)])] * 3, classes=('a', 'b', 'c'))
+    file = root / 'annotations/instances_train2017.json'
+    content = json.loads(file.read_text())
+    for record, change in zip(content['annotations'][-3:], (dict(iscrowd=1), dict(bbox=[200, 0, 9, 9]), dict(ignore=1)),
+                              strict=True):
+        record.update(change)
+    file.write_text(json.dumps(content))
+    cfg = config_for(root, train_dataloader__batch_size=2)
+    assert measure_objects(cfg).too_small == 3
+    fit(cfg, Settings(batch_size=2, iterations=300))
+    length = len(DATASETS.build(dict(cfg.train_dataloader.dataset, _scope_='mmdet')))
+    assert length == measure_objects(cfg).repeated(cfg.fitted[-1]['after']) == 80 + 3 + 3 + 7 + 1 + 2 * 2
+    assert cfg.train_cfg.max_epochs == -(-300 // -(-length // 2)) == 7
+    assert 'not this data' not in describe_fit(cfg, look(cfg))['fitted']
+    fit(cfg := config_for(root), given=['train_dataloader.dataset.filter_cfg.min_size'])
+    assert cfg.train_dataloader.dataset.dataset.filter_cfg.min_size > 6
+    assert 'not this data' not in describe_fit(cfg, look(cfg))['fitted']
 
 
 def test_rare_classes_and_small_images_are_recorded_side_by_side(tmp_path):
@@ -316,7 +329,7 @@ def test_repeated_data_has_longer_epochs_and_accumulated_batches_more_objects(bo
     larger = 'larger images, so that a step has the same number of pixels'
     for processes, times, accumulated, batch, base, why in (
             (1, 1, 1, 9, 9, larger), (1, 1, 4, 9, 36, larger), (4, 5, 1, 9, 36, larger),
-            (4, 1, 1, 6, 24, 'an epoch of 200 images has more steps')):  # at least 8
+            (4, 1, 1, 6, 24, 'a pass over 200 images has more steps')):  # at least 8
         monkeypatch.setenv('WORLD_SIZE', str(processes))
         cfg = fitted(dict(type='RepeatDataset', times=times), 64, auto_scale_lr=dict(base_batch_size=64),
                      optim_wrapper__accumulative_counts=accumulated)

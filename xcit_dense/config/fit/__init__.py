@@ -44,8 +44,7 @@ def look(cfg, epoch_length: int = None, images: int = None) -> Look:
     """
     facts, warnings, others, measured = {}, [], [], None
     if fit := task_of(cfg).part('fit'):
-        measured = fit.measure(cfg)
-        if measured:
+        if measured := fit.measure(cfg):
             times = repeats_of(cfg)
             epoch_length = epoch_length or images and times and -(-measured.count * times // images)
             fit.look(cfg, measured, facts, others)

@@ -151,20 +151,20 @@ def fit_detector(cfg, objects, given=(), keeps_rate: bool = False) -> dict:
     The objects are `xcit_dense.config.fit.geometry.Objects`. If one of the dotted keys that the user set is of the
     anchors, all of them stay. Returns the reasons by key.
     """
-    boxes, whys = objects.resized(geometry.resize_of(cfg) or {}), {}
-    for values, why in (_anchors(cfg, objects, boxes, given), _numbers(cfg, objects, given), _filter(cfg, objects)):
+    whys = {}
+    for values, why in (part(cfg, objects, given) for part in (_anchors, _numbers, _filter)):
         cfg.merge_from_dict(values)
         whys.update(dict.fromkeys(values, why))
     size = (cfg.train_dataloader.get('batch_size') or 1) * process_count() * (at(cfg, ACCUMULATED) or 1)
     return whys if keeps_rate else whys | _fit_rate(cfg, size * objects.total / objects.count)
 
 
-def _anchors(cfg, objects, boxes, given):
+def _anchors(cfg, objects, given):
     """Return anchors that fit, as values by key, and the reason."""
     anchors = geometry.anchors_of(cfg)
     if anchors is None or concerns(anchors.key, given):
         return {}, ''
-    best = geometry.best_ious(boxes, anchors.shapes)
+    best = geometry.best_ious(boxes := objects.resized(geometry.resize_of(cfg) or {}), anchors.shapes)
     poor, classes = geometry.poor_classes(best, anchors.least, objects), objects.of_classes
     if not poor:
         return {}, ''
@@ -211,9 +211,9 @@ def _numbers(cfg, objects, given):
     return values, f'images have a median of {counted(usual, "objects")}, and up to {most}'
 
 
-def _filter(cfg, objects):
-    key = datasets(cfg, LOADERS[:1])[0].key
-    return ({f'{key}.filter_cfg.min_size': 1} if objects.too_small else {},
+def _filter(cfg, objects, given):
+    key = f'{datasets(cfg, LOADERS[:1])[0].key}.filter_cfg.min_size'
+    return ({key: 1} if objects.too_small and not concerns(key, given) else {},
             f'otherwise {counted(objects.too_small, "images")} would be too small to be used')
 
 
@@ -285,7 +285,7 @@ def share_of_rare(cfg, objects):
             if share < max(shares.values()) / 10 and (share < 0.02 or objects.classes[name][1] < geometry.RARE)}
     if not rare or others or dataset.key != 'train_dataloader.dataset':
         return None
-    return REPEATS, float(f'{min(8.99 * min(rare.values()), 0.3):.4g}'), (  # the root of 9 may be more than 3
+    return REPEATS, float(f'{min(8.99 * min(rare.values()), 0.3):.4g}'), (  # 9, rounded up, gives four times
         f'images of rare classes, such as {min(rare, key=rare.get)!r}, are used up to three times an epoch')
 
 

@@ -81,14 +81,15 @@ def fit(cfg, settings=None, given=()):
     if factor == 1. and box and recipe:  # by which the user enlarged the images
         factor = max((math.prod(box) / math.prod(recipe)) ** 0.5, 1.)
     before, whys, times = copies_of(cfg, PARTS), {}, repeats_of(cfg)
-    added, value, why_added = part.add(cfg, measured) or ('', None, '')
-    if added and concerns(ADDED[added][0], given):
-        added = ''
     if '--batch-size' not in asked:
         whys |= _fit_batch(cfg, factor, measured.count * (times or 1))
     images = (cfg.train_dataloader.get('batch_size') or 1) * process_count()
     if part.change:
         whys |= part.change(cfg, measured, given, keeps_rate=bool(asked & {'--lr', '--batch-size'}))
+        measured = part.measure(cfg)  # with small images, which were left out before
+    added, value, why_added = part.add(cfg, measured) or ('', None, '')
+    if added and concerns(ADDED[added][0], given):
+        added = ''
     count = measured.repeated(value) if added == REPEATS else measured.count
     epoch_length = times and -(-count * times // images)
     for key, unit in UNITS.items():
@@ -180,7 +181,7 @@ def _fit_batch(cfg, factor, images):
     return {'train_dataloader.batch_size': (
         f'larger images, so that a step has {"the same number of" if of_pixels >= least else "not too many"} pixels'
         if max(of_pixels, least) == size else
-        f'so that an epoch of {counted(images, "images")} has more steps') + ', without scaling the learning rate',
+        f'so that a pass over {counted(images, "images")} has more steps') + ', without scaling the learning rate',
             'auto_scale_lr.base_batch_size': 'the batch size that the learning rate is for'}
 
 

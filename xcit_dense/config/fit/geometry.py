@@ -43,7 +43,7 @@ class Objects:
         per_image: Numbers (n, 2): a number of objects from 1 up, and how many images have that number.
         boxes: A random sample (n, 4), the same each time: width and height of the image, then of the box, in pixels.
         labels: The classes (n, ) of the boxes, by their place in ``classes``.
-        classes: By name, the number of objects, and the number of images that have one.
+        classes: By name, the number of objects, and the number of images that have one, or a crowd.
         rarest: By name, the number of images of which it is the rarest class; other classes may be missing.
         most_beside: How many objects 99% of the images have at most; or, if they are more, 90% of those with a class
             that has enough objects to decide.
@@ -106,8 +106,8 @@ class Objects:
 
     def repeated(self, share: float) -> int:
         """Return how many images an epoch has, if mmengine's ``ClassBalancedDataset`` has this ``oversample_thr``."""
-        times = {name: math.ceil(math.sqrt(share / (self.classes[name][1] / self.count))) for name in self.rarest}
-        return self.count + sum(max(times[name] - 1, 0) * images for name, images in self.rarest.items())
+        return self.count + sum((math.ceil(math.sqrt(share / (self.classes[name][1] / self.count))) - 1) * images
+                                for name, images in self.rarest.items())
 
     def most(self, percent: float) -> int:
         """Return the largest number of objects per image in this percentage of the images that have objects."""
@@ -142,12 +142,14 @@ def _measure(path, wanted, rules):
              if min(image['width'], image['height']) >= rules.get('min_size', 0)}
     names = {category['id']: category['name'] for category in content['categories']
              if wanted is None or category['name'] in wanted}
-    objects = [(record['image_id'], names[record['category_id']], record['bbox'][2:])
-               for record in content['annotations'] if _is_used(record, sizes, names)]
+    records = [(record['image_id'], names[record['category_id']], record) for record in content['annotations']
+               if record['image_id'] in sizes and record['category_id'] in names]
+    kept = [(image, name, record) for image, name, record in records if _is_kept(record, *sizes[image])]
+    objects = [(image, name, record['bbox'][2:]) for image, name, record in kept if not record.get('iscrowd')]
     some = np.sort(np.random.default_rng(0).permutation(len(objects))[:_SAMPLE]).tolist()  # no class is left out
     per_image = Counter(image for image, *_ in objects)
     amounts = Counter(name for _, name, _ in objects)
-    beside, pairs = {name: [] for name in names.values()}, {(image, name) for image, name, _ in objects}
+    beside, pairs = {name: [] for name in names.values()}, {(image, name) for image, name, _ in kept}
     for image, name in pairs:
         beside[name].append(per_image[image])
     rarest = dict(sorted(pairs, key=lambda pair: -len(beside[pair[1]])))  # by image
@@ -163,14 +165,14 @@ def _measure(path, wanted, rules):
         most_beside=max((int(np.percentile(counts, share, method='inverted_cdf')) for share, counts in (
             (99, [*per_image.values()]), *((90, counts) for counts in large)) if counts), default=0),
         too_small=len(content['images']) - len(sizes),
-        empty=len(sizes) - len(per_image) if rules.get('filter_empty_gt') else 0)
+        empty=len(sizes) - len({image for image, *_ in records}) if rules.get('filter_empty_gt') else 0)
 
 
-def _is_used(record, sizes, names):
-    """Whether a detector learns an object."""
-    return (record['image_id'] in sizes and record['category_id'] in names and record['area'] > 0
-            and not (record.get('iscrowd') or record.get('ignore'))
-            and min(record['bbox'][2:]) >= 1 and min(sizes[record['image_id']]) > 0)
+def _is_kept(record, width, height):
+    """Whether mmdet keeps an object, or a crowd, of an image."""
+    x, y, w, h = record['bbox']
+    return (not record.get('ignore') and record['area'] > 0 and min(w, h) >= 1
+            and min(x + w, width) > max(x, 0) and min(y + h, height) > max(y, 0))
 
 
 class Anchors(NamedTuple):
