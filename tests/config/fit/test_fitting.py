@@ -191,10 +191,10 @@ def test_a_given_length_counts_the_repeats_of_rare_classes(tmp_path):
     file.write_text(json.dumps(content))
     cfg = config_for(root, train_dataloader__batch_size=2)
     assert measure_objects(cfg).too_small == 3
-    fit(cfg, Settings(batch_size=2, iterations=300))
+    fit(cfg, Settings(batch_size=2, iterations=490))
     length = len(DATASETS.build(dict(cfg.train_dataloader.dataset, _scope_='mmdet')))
     assert length == measure_objects(cfg).repeated(cfg.fitted[-1]['after']) == 80 + 3 + 3 + 7 + 1 + 2 * 2
-    assert cfg.train_cfg.max_epochs == -(-300 // -(-length // 2)) == 7
+    assert cfg.train_cfg.max_epochs == -(-490 // -(-length // 2)) == 10
     assert 'not this data' not in describe_fit(cfg, look(cfg))['fitted']
     fit(cfg := config_for(root), given=['train_dataloader.dataset.filter_cfg.min_size'])
     assert cfg.train_dataloader.dataset.dataset.filter_cfg.min_size > 6
