@@ -86,7 +86,8 @@ def fit(cfg, settings=None, given=()):
     images = (cfg.train_dataloader.get('batch_size') or 1) * process_count()
     if part.change:
         whys |= part.change(cfg, measured, given, keeps_rate=bool(asked & {'--lr', '--batch-size'}))
-        measured = part.measure(cfg)  # with small images, which were left out before
+        if measured.too_small:
+            measured = part.measure(cfg)  # with small images, which were left out before
     added, value, why_added = part.add(cfg, measured) or ('', None, '')
     if added and concerns(ADDED[added][0], given):
         added = ''
